@@ -1,0 +1,39 @@
+# Everything runs in .venv with the versions of constraints.txt.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help install lint test demo bench docs clean
+help:
+	@echo "make demo   a guarded validation loop on bundled data"
+	@echo "make test   lint, types and every test"
+	@echo "make bench  ratios against what you would use instead, as JSON lines"
+	@echo "make docs   the pages under README.md and docs/, checked"
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -q
+
+demo: install
+	$(BIN)/python examples/plain_loop.py
+
+bench: install
+	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+docs: install
+	$(BIN)/python -m pytest -q tests/test_readme.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo

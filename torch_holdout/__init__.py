@@ -1,0 +1,67 @@
+"""torch_holdout: keep a validation set honest.
+
+``import torch_holdout as th`` loads nothing heavy; each name is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch_holdout.bounds.certificate import Certificate as Certificate
+    from torch_holdout.data_fingerprint import fingerprint as fingerprint
+    from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
+    from torch_holdout.errors import HoldoutError as HoldoutError
+    from torch_holdout.errors import HoldoutMismatchError as HoldoutMismatchError
+    from torch_holdout.errors import HoldoutWarning as HoldoutWarning
+    from torch_holdout.errors import InvalidArgumentError as InvalidArgumentError
+    from torch_holdout.errors import LedgerError as LedgerError
+    from torch_holdout.errors import PartialPassError as PartialPassError
+    from torch_holdout.errors import SealedValueError as SealedValueError
+    from torch_holdout.errors import UnguardedLogError as UnguardedLogError
+    from torch_holdout.errors import WeightsChangedError as WeightsChangedError
+    from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
+    from torch_holdout.mechanisms.thresholdout import Thresholdout as Thresholdout
+    from torch_holdout.metrics import ReusableHoldoutMetric as ReusableHoldoutMetric
+    from torch_holdout.results import Answer as Answer
+    from torch_holdout.results import Status as Status
+    from torch_holdout.statistics import BoundedMean as BoundedMean
+    from torch_holdout.statistics import CrossEntropy as CrossEntropy
+    from torch_holdout.statistics import ZeroOne as ZeroOne
+
+_HOME = {
+    "Answer": "results",
+    "BoundedMean": "statistics",
+    "BudgetExhaustedError": "errors",
+    "Certificate": "bounds.certificate",
+    "CrossEntropy": "statistics",
+    "HoldoutError": "errors",
+    "HoldoutMismatchError": "errors",
+    "HoldoutWarning": "errors",
+    "InvalidArgumentError": "errors",
+    "LedgerError": "errors",
+    "PartialPassError": "errors",
+    "ReusableHoldout": "holdout",
+    "ReusableHoldoutMetric": "metrics",
+    "SealedValueError": "errors",
+    "Status": "results",
+    "Thresholdout": "mechanisms.thresholdout",
+    "UnguardedLogError": "errors",
+    "WeightsChangedError": "errors",
+    "ZeroOne": "statistics",
+    "fingerprint": "data_fingerprint",
+}
+
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'torch_holdout' has no attribute {name!r}")
+    value = getattr(import_module(f"torch_holdout.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,55 @@
+"""Transcript counting: few released grid values cannot have overfitted much."""
+
+import math
+
+from torch_holdout.accounting.pure import log_binomial
+from torch_holdout.errors import InvalidArgumentError
+
+
+def counting_anytime(
+    units: int, *, position: int, releases_before: int, answers: int, failure: float
+) -> float:
+    r"""Distance between holdout and population mean for the query at ``position``, anytime.
+
+    Fix all coins. The query at position i is a function of the answers released before it; with b
+    releases there are at most :math:`\binom{i-1}{b} G^b` such functions. Hoeffding for each, a
+    union bound with shares :math:`6/(\pi^2 i^2)` and :math:`6/(\pi^2 (b+1)^2)`:
+
+    .. math:: \tau = \sqrt{\frac{\ln(2/\beta) + \ln\binom{i-1}{b} + b \ln G + \ln(\pi^4/36)
+        + 2 \ln i + 2 \ln(b+1)}{2u}}
+
+    holds for all i and b at once with probability :math:`1 - \beta`, so neither the number of
+    queries nor the budget need be known, and the run may stop whenever it likes.
+
+    Assumes: i.i.d. units with values in [0, 1]; only the transcript leaves; grid fixed first.
+    Vacuous when the result is 1 or more.
+
+    Args:
+        units: u, over how many parts the mean runs.
+        position: i, counted over all queries of the account, guesses included, repeats not.
+        releases_before: b, releases before this query.
+        answers: G, how many different answers a release can give.
+        failure: beta.
+
+    Example:
+        >>> facts = {"position": 50, "releases_before": 4, "answers": 401}
+        >>> round(counting_anytime(10_000, **facts, failure=0.05), 3)
+        0.051
+    """
+    if units < 1 or answers < 1 or position < 1 or not 0 <= releases_before < position:
+        raise InvalidArgumentError(
+            f"Expected units and answers of at least 1, 0 <= releases_before < position, but got "
+            f"units={units}, answers={answers}, position={position}, "
+            f"releases_before={releases_before}."
+        )
+    if not 0 < failure < 1:
+        raise InvalidArgumentError(f"Expected `failure` between 0 and 1, but got {failure!r}.")
+    bracket = (
+        math.log(2 / failure)
+        + log_binomial(position - 1, releases_before)
+        + releases_before * math.log(answers)
+        + math.log(math.pi**4 / 36)
+        + 2 * math.log(position)
+        + 2 * math.log(releases_before + 1)
+    )
+    return math.sqrt(bracket / (2 * units))

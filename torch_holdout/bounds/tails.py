@@ -1,0 +1,28 @@
+"""Exact tails of the discrete Laplace law."""
+
+import math
+
+from torch_holdout.errors import InvalidArgumentError
+
+
+def laplace_tail(scale: float, failure: float, *, two_sided: bool) -> int:
+    r"""Return the smallest k with :math:`P(X > k)` (or :math:`P(|X| > k)`) at most ``failure``.
+
+    For :math:`P(j) \propto q^{|j|}`, :math:`q = e^{-1/\mathrm{scale}}`, and :math:`k \ge 0`:
+    :math:`P(X > k) = q^{k+1}/(1+q)`; two-sided it is twice that.
+
+    Example:
+        >>> laplace_tail(50.0, 0.05, two_sided=True)
+        150
+        >>> laplace_tail(0.0, 0.05, two_sided=True)
+        0
+    """
+    if not (scale >= 0 and math.isfinite(scale)):
+        raise InvalidArgumentError(f"Expected a finite scale, not negative, but got {scale!r}.")
+    if not failure > 0:
+        raise InvalidArgumentError(f"Expected `failure` above 0, but got {failure!r}.")
+    if scale == 0:
+        return 0
+    sides = 2 if two_sided else 1
+    log_target = math.log(failure) - math.log(sides) + math.log1p(math.exp(-1 / scale))
+    return max(0, math.ceil(-log_target * scale) - 1)

@@ -1,0 +1,75 @@
+"""The tables. Never a raw value, never the noise; secrets live in tables of their own.
+
+Released versions are opened forever: a change of meaning needs a new ``SCHEMA_VERSION``.
+"""
+
+import sqlalchemy as sa
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
+PICO = 10**12  # epsilon is kept in whole millionths of a millionth, rounded up
+
+metadata = sa.MetaData()
+
+ledger = sa.Table(
+    "th_ledger",
+    metadata,
+    sa.Column("schema_version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("created_at", sa.String(40), nullable=False),
+    sa.Column("created_by", sa.String(80), nullable=False),
+)
+
+holdouts = sa.Table(
+    "th_holdouts",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False, unique=True),
+    sa.Column("registration", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.String(64), unique=True),
+    sa.Column("budget", sa.Integer, nullable=False),
+    sa.Column("queries", sa.Integer, nullable=False),
+    sa.Column("releases", sa.Integer, nullable=False),
+    sa.Column("rounds", sa.Integer, nullable=False),
+    sa.Column("spent", sa.BigInteger),  # NULL: without noise nothing is private
+    sa.Column("chain", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.String(40), nullable=False),
+    sa.CheckConstraint("releases >= 0 AND releases <= budget", name="th_budget_holds"),
+)
+
+queries = sa.Table(
+    "th_queries",
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("statistic", sa.String(200), nullable=False),
+    sa.Column("query", sa.String(64), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),  # 0, then one for each fresh=True
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("grid_index", sa.BigInteger),  # NULL for a guess
+    sa.Column("value", sa.Double, nullable=False),  # as published, in the user's units
+    sa.Column("compared", sa.Boolean, nullable=False),
+    sa.Column("opened", sa.Boolean, nullable=False),
+    sa.Column("units", sa.BigInteger, nullable=False),
+    sa.Column("charge", sa.BigInteger),
+    sa.Column("seeded", sa.Boolean, nullable=False),
+    sa.Column("asked_at", sa.String(40), nullable=False),
+    sa.Column("version", sa.String(80), nullable=False),
+    sa.Column("chain", sa.String(64), nullable=False),
+    sa.UniqueConstraint("holdout_id", "statistic", "query", "attempt", name="th_one_answer"),
+)
+sa.Index("th_latest", queries.c.holdout_id, queries.c.statistic, queries.c.kind, queries.c.position)
+
+thresholds = sa.Table(
+    "th_secret_thresholds",
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("units", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("threshold", sa.BigInteger, nullable=False),
+)
+
+keys = sa.Table(
+    "th_secret_keys",
+    metadata,
+    sa.Column("purpose", sa.String(40), primary_key=True),
+    sa.Column("secret", sa.LargeBinary, nullable=False),
+)

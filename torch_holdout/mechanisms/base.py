@@ -1,0 +1,94 @@
+"""What a mechanism sees and what it returns."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from torch_holdout.noise import NoiseStream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One question, in integer levels. ``total`` is raw: it is in no repr and leaves no mechanism.
+
+    Attributes:
+        total: The holdout's sum, between 0 and ``units * resolution``.
+        units: Over how many parts the mean runs.
+        resolution: Levels of one part; replacing one changes ``total`` by at most this.
+        grid: Number of answer intervals.
+        guess: A value in [0, 1] that does not depend on the holdout beyond its releases, or None.
+        threshold: The open round's secret noisy threshold, or None if no round is open.
+        forced: Release without comparing.
+        noise: Where this query's draws come from.
+    """
+
+    total: int = field(repr=False)
+    units: int
+    resolution: int
+    grid: int
+    guess: Fraction | None
+    threshold: int | None = field(repr=False)
+    forced: bool
+    noise: NoiseStream = field(repr=False)
+
+    @property
+    def levels(self) -> int:
+        """The largest possible total."""
+        return self.units * self.resolution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What a mechanism decided.
+
+    Attributes:
+        index: The answer on the grid, or None when the guess is returned.
+        compared: Whether the holdout was compared with the guess.
+        opened: Whether that comparison opened a round.
+        threshold: The secret threshold to keep, None if no round stays open.
+    """
+
+    index: int | None
+    compared: bool
+    opened: bool
+    threshold: int | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Release:
+    """An earlier release of the same statistic, as a public grid point."""
+
+    index: int
+    grid: int
+
+    @property
+    def value(self) -> Fraction:
+        """The released value in [0, 1]."""
+        return Fraction(self.index, self.grid)
+
+
+class Mechanism(ABC):
+    """A rule that answers queries from a holdout, with its privacy cost."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return what the ledger stores and compares when the holdout is opened again."""
+
+    @abstractmethod
+    def guess_for(
+        self, statistic: str, last: Release | None, given: Fraction | None
+    ) -> Fraction | None:
+        """Return the guess to compare with; None forces a release."""
+
+    @abstractmethod
+    def wants_guess(self) -> bool:
+        """Whether the caller must bring the guess with every query."""
+
+    @abstractmethod
+    def decide(self, query: Query) -> Decision:
+        """Answer one query. Draws only from ``query.noise``."""
+
+    @abstractmethod
+    def epsilon_per_step(self, units: int) -> float:
+        """Return what one answer, or one round of comparisons, costs; infinity without noise."""

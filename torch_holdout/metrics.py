@@ -1,0 +1,284 @@
+"""``ReusableHoldoutMetric``: a torchmetrics metric whose value is an answer of the holdout."""
+
+import sys
+import warnings
+from typing import Any, Literal, NoReturn, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torchmetrics import Metric
+from torchmetrics.wrappers import BootStrapper
+
+from torch_holdout.errors import (
+    BudgetExhaustedError,
+    HoldoutError,
+    HoldoutWarning,
+    InvalidArgumentError,
+    PartialPassError,
+    WeightsChangedError,
+)
+from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.noise import fresh_secret
+from torch_holdout.results import Answer
+from torch_holdout.statistics import SealedSums
+from torch_holdout.weights import WeightsFingerprint, weights_fingerprint
+
+_FRAMES_TO_LOOK_AT = 8
+
+
+@final
+class ReusableHoldoutMetric(Metric):
+    """Accumulate per-example values; ``compute`` asks the holdout, once per full pass.
+
+    Works in a plain loop, through ``self.log(name, metric)`` and ``log_dict``, in a
+    ``MetricCollection``, under clone, deepcopy, pickle, distributed evaluation and any precision.
+    It has no torchmetrics state: ``state_dict`` is empty, metrics never share it, ``forward``
+    returns None. A pass that is not the whole holdout computes NaN and charges nothing (the first
+    time silently: Lightning's sanity check; later with a warning).
+
+    Args:
+        holdout: The account.
+        name: Which of its statistics.
+        model: The module the values come from; its weights name the query, so asking twice about
+            the same weights is free. Without it every ``reset``..``compute`` is a new query.
+        version: Whatever else decides the values (preprocessing, decoding, ...).
+        on_exhausted: ``"raise"``, or ``"freeze"`` to repeat this metric's last answer (marked by
+            ``metric.answer.kind == "exhausted"``, with a warning; NaN if there was none).
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Thresholdout(threshold=0.1, sigma=0.0, guess="last"), budget=2)
+        >>> metric = th.ReusableHoldoutMetric(holdout, "val_acc")
+        >>> metric.update(torch.tensor([1, 0, 2, 2]), torch.tensor([1, 0, 2, 1]))
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+        >>> metric.answer
+        Answer(value=0.75, kind='release', budget_left=1, source='release')
+    """
+
+    full_state_update = False
+    is_differentiable = False
+
+    def __init__(
+        self,
+        holdout: ReusableHoldout,
+        name: str,
+        *,
+        model: nn.Module | None = None,
+        version: str = "",
+        on_exhausted: Literal["raise", "freeze"] = "raise",
+    ) -> None:
+        super().__init__(sync_on_compute=False)
+        if not isinstance(holdout, ReusableHoldout):
+            raise InvalidArgumentError(
+                f"Expected `holdout` to be a ReusableHoldout, but got {type(holdout).__name__}."
+            )
+        if model is not None and not isinstance(model, nn.Module):
+            raise InvalidArgumentError(
+                f"Expected `model` to be a torch module, but got {type(model).__name__}."
+            )
+        if not isinstance(version, str):
+            raise InvalidArgumentError(f"Expected `version` to be text, but got {version!r}.")
+        if on_exhausted not in ("raise", "freeze"):
+            raise InvalidArgumentError(
+                f"Expected `on_exhausted` to be 'raise' or 'freeze', but got {on_exhausted!r}."
+            )
+        holdout.accumulator(name)  # raises for an unknown statistic
+        self.holdout = holdout
+        self.statistic_name = name
+        self.version = version
+        self.on_exhausted = on_exhausted
+        self.answer: Answer | None = None
+        self._model = _Reference(model)
+        self._partial_passes = 0
+        self._sums: SealedSums | None
+        self._guess: SealedSums | None
+        self._seen_weights: WeightsFingerprint | None
+        self._resampled: bool
+        self._asked: bool
+        self._passed: float
+        self._start_pass()
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """Whether the statistic is to be maximised."""
+        return self.holdout.statistics[self.statistic_name].mode == "max"
+
+    def update(self, *values: Any) -> None:
+        """Add a batch: per-example values, or what the statistic's own function takes."""
+        self._look_at_model()
+        self._resampled = self._resampled or _inside_bootstrap()
+        if self._sums is None:
+            # Not earlier: the process group may have been made after the metric.
+            rank, world = _rank_and_world()
+            self._sums = self._accumulator(rank=rank, world=world)
+        self._sums.update(*values)
+
+    def update_train(self, *values: Any) -> None:
+        """Add a batch of training examples, for a mechanism that compares with them."""
+        if self._guess is None:
+            # No rank drops padding here: the guess is public and need not be exact.
+            self._guess = self._accumulator()
+        self._guess.update(*values)
+
+    def compute(self) -> Tensor:
+        """Return the holdout's answer as a float64 tensor; ask at most once per pass."""
+        if not self._asked:
+            self._passed = self._ask()
+            self._asked = True
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        return torch.tensor(self._passed, dtype=dtype, device=self.device)
+
+    def forward(self, *values: Any) -> None:
+        """Update; there is no value of a single batch."""
+        self.update(*values)
+
+    def reset(self) -> None:
+        """Forget the pass. Nothing is refunded."""
+        super().reset()
+        self._start_pass()
+
+    def merge_state(self, incoming_state: Any) -> NoReturn:
+        """Refuse: two partial sums of a holdout are not a pass."""
+        raise HoldoutError(
+            "Expected every pass to be accumulated by one metric; sealed sums cannot be merged. "
+            "Update one ReusableHoldoutMetric with the whole holdout."
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = ("_sums", "_guess", "_seen_weights", "_cycle")
+        return {key: v for key, v in super().__getstate__().items() if key not in hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        asked, passed = state["_asked"], state["_passed"]
+        super().__setstate__(state)
+        self._start_pass()
+        self._asked, self._passed = asked, passed  # an answer that has left may be shown again
+
+    def _start_pass(self) -> None:
+        self._sums = None
+        self._guess = None
+        self._seen_weights = None
+        self._cycle = fresh_secret(16).hex()
+        self._resampled = False
+        self._asked = False
+        self._passed = float("nan")
+
+    def _accumulator(self, rank: int = 0, world: int = 1) -> SealedSums:
+        return self.holdout.accumulator(self.statistic_name, rank=rank, world=world)
+
+    def _look_at_model(self) -> None:
+        model = self._model.target
+        if model is None or self._seen_weights is not None:
+            return
+        _require_eval(model)
+        self._seen_weights = weights_fingerprint(model, self.version)
+
+    def _query(self) -> str | WeightsFingerprint:
+        if self._model.target is None or self._seen_weights is None:
+            return f"{self.version}|{self._cycle}"
+        later = weights_fingerprint(self._model.target, self.version)
+        return self._seen_weights.confirmed_by(later)
+
+    def _ask(self) -> float:
+        if self._resampled:
+            warnings.warn(
+                "A bootstrap sample is not the holdout: an example drawn twice would count twice. "
+                "Computed NaN; nothing was released or charged. Bootstrap unguarded metrics only.",
+                HoldoutWarning,
+                stacklevel=4,
+            )
+            return float("nan")
+        try:
+            answer = self.holdout.release(
+                self.statistic_name,
+                self._accumulator() if self._sums is None else self._sums,
+                query=self._query(),
+                guess=self._guess,
+            )
+        except PartialPassError as error:
+            self._partial_passes += 1
+            if self._partial_passes > 1:
+                warnings.warn(f"{error} Computed NaN.", HoldoutWarning, stacklevel=4)
+            return float("nan")
+        if answer.kind == "exhausted":
+            return self._exhausted(answer)
+        self.answer = answer
+        return answer.value
+
+    def _exhausted(self, answer: Answer) -> float:
+        problem = (
+            f"The {self.holdout.budget} releases of holdout {self.holdout.name!r} are spent; "
+            f"{self.statistic_name!r} was not answered."
+        )
+        if self.on_exhausted == "raise":
+            raise BudgetExhaustedError(
+                f"{problem} Stop here and report, pass on_exhausted='freeze' to repeat the last "
+                f"answer, or bring a fresh holdout."
+            )
+        last = float("nan") if self.answer is None else self.answer.value
+        self.answer = Answer(last, "exhausted", answer.budget_left, None)
+        warnings.warn(
+            f"{problem} Its last answer is repeated; it is stale and certifies nothing.",
+            HoldoutWarning,
+            stacklevel=5,
+        )
+        return last
+
+
+class _Reference:
+    """Holds a module without registering it; follows a deepcopy that also copies the module."""
+
+    def __init__(self, target: nn.Module | None) -> None:
+        self.target = target
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Reference":
+        return _Reference(memo.get(id(self.target), self.target))
+
+    def __repr__(self) -> str:
+        return f"<reference to {type(self.target).__name__}>"
+
+
+def _rank_and_world() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def _require_eval(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if _depends_on_batch_or_chance(module):
+            raise WeightsChangedError(
+                f"Expected every example's value to depend on that example and the weights only, "
+                f"but {name or 'the model'!r} ({type(module).__name__}) uses its batch or chance. "
+                f"Call model.eval() before the pass; a BatchNorm needs running statistics. Nothing "
+                f"was charged."
+            )
+
+
+def _depends_on_batch_or_chance(module: nn.Module) -> bool:
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return module.training or module.running_mean is None
+    if not module.training:
+        return False
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
+        return module.track_running_stats
+    if isinstance(module, nn.RReLU):
+        return True
+    probability = getattr(module, "p", 0.0)
+    if not isinstance(module, nn.modules.dropout._DropoutNd):
+        probability = getattr(module, "dropout", 0.0)  # recurrent and attention layers
+    return isinstance(probability, int | float) and probability > 0
+
+
+def _inside_bootstrap() -> bool:
+    """Whether torchmetrics' BootStrapper is calling, whose samples repeat examples."""
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES_TO_LOOK_AT):
+        if frame is None or frame.f_code is BootStrapper.update.__code__:
+            break
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code is BootStrapper.update.__code__

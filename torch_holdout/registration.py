@@ -1,0 +1,164 @@
+"""What is fixed when a holdout is made, checked once, and compared whenever it is opened again."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, final
+
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.mechanisms import Mechanism
+from torch_holdout.statistics import Statistic
+
+DEFAULT_RESOLUTION = 2**16
+_MAX_RESOLUTION = 2**24
+_MAX_GRID = 2**31
+_LARGEST_SUM = 2**62
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """The parameters of a holdout; the arguments are those of ``ReusableHoldout``.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> registration = Registration(
+        ...     name="val", size=500, statistics={"val_acc": th.ZeroOne()}, budget=20,
+        ...     mechanism=th.Thresholdout(threshold=0.02, sigma=0.002, guess="last"))
+        >>> registration.units("val_acc"), registration.grid_of("val_acc")
+        (500, 128)
+    """
+
+    name: str
+    size: int
+    statistics: Mapping[str, Statistic]
+    mechanism: Mechanism
+    budget: int
+    delta: float | None = None
+    grid: int | None = None
+    resolution: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _text("name", self.name)
+        _whole("size", self.size, 1, 2**40)
+        _whole("budget", self.budget, 1, 2**31 - 1)
+        if self.resolution is not None:
+            _whole("resolution", self.resolution, 1, _MAX_RESOLUTION)
+        if self.grid is not None:
+            _whole("grid", self.grid, 1, _MAX_GRID)
+        if self.delta is not None and not (is_finite(self.delta) and 0 < self.delta < 1):
+            raise InvalidArgumentError(
+                f"Expected `delta` between 0 and 1, or None for pure epsilon, but got "
+                f"{self.delta!r}."
+            )
+        require_instance("mechanism", self.mechanism, Mechanism)
+        self._check_statistics()
+        self._check_range()
+        self.first_guesses()
+
+    @property
+    def levels(self) -> int:
+        """Integer levels of one example's value."""
+        return DEFAULT_RESOLUTION if self.resolution is None else self.resolution
+
+    def statistic(self, name: str) -> Statistic:
+        """Return a registered statistic, or refuse."""
+        if not isinstance(name, str) or name not in self.statistics:
+            raise InvalidArgumentError(
+                f"Expected one of the registered statistics {list(self.statistics)}, but got "
+                f"{name!r:.60}."
+            )
+        return self.statistics[name]
+
+    def units(self, name: str) -> int:
+        """Return over how many parts a statistic's mean runs."""
+        return self.statistics[name].units(self.size)
+
+    def grid_of(self, name: str) -> int:
+        """Return the number of answer intervals of a statistic."""
+        if self.grid is not None:
+            return self.grid
+        return int(2 ** math.ceil(math.log2(4 * math.sqrt(self.units(name)))))
+
+    def scale(self, units: int) -> float:
+        """Return the answer noise's scale in levels."""
+        step = self.mechanism.epsilon_per_step(units)
+        return 0.0 if math.isinf(step) else self.levels / step
+
+    def first_guesses(self) -> dict[str, Fraction]:
+        """Return the public first guesses, normalised."""
+        initial = self.mechanism.identity().get("initial") or {}
+        for name, value in initial.items():
+            statistic = self.statistic(name)
+            if not (is_finite(value) and statistic.low <= value <= statistic.high):
+                raise InvalidArgumentError(
+                    f"Expected `initial` of {name!r} within [{statistic.low}, {statistic.high}], "
+                    f"but got {value!r}."
+                )
+        return {n: Fraction(self.statistics[n].to_normalised(v)) for n, v in initial.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the ledger stores and compares."""
+        return {
+            "size": self.size,
+            "statistics": {
+                name: statistic.identity() | {"units": self.units(name), "grid": self.grid_of(name)}
+                for name, statistic in self.statistics.items()
+            },
+            "mechanism": self.mechanism.identity(),
+            "budget": self.budget,
+            "delta": self.delta,
+            "resolution": self.levels,
+            "relation": "replace-one",
+            "seeded": self.seed is not None,
+        }
+
+    def _check_statistics(self) -> None:
+        if not isinstance(self.statistics, Mapping) or not self.statistics:
+            raise InvalidArgumentError(
+                "Expected `statistics` to map names to statistics, e.g. "
+                '{"val_loss": th.BoundedMean(0, 5)}, with at least one entry.'
+            )
+        for name, statistic in self.statistics.items():
+            _text("statistics", name)
+            require_instance(f"statistics[{name!r}]", statistic, Statistic)
+
+    def _check_range(self) -> None:
+        for name in self.statistics:
+            units = self.units(name)
+            # Noise of up to 4 scales reaches 256 ln 2 < 178 of them; the ledger keeps 64 bits.
+            if units * self.levels + 8 * 178 * self.scale(units) >= _LARGEST_SUM:
+                raise InvalidArgumentError(
+                    f"Expected sums and noise below 2^62, but {units} units of {self.levels} "
+                    f"levels with this noise exceed that. Choose a smaller resolution."
+                )
+
+
+def require_instance(name: str, value: object, expected: type) -> None:
+    """Refuse a value of the wrong type."""
+    if not isinstance(value, expected):
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be a {expected.__name__}, but got {type(value).__name__}."
+        )
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite number (and not a bool)."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str) or not value.strip() or len(value) > 200:
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be text of 1 to 200 characters, but got {value!r:.60}."
+        )
+
+
+def _whole(name: str, value: object, smallest: int, largest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
+            f"{value!r:.60}."
+        )

@@ -1,0 +1,99 @@
+"""What the door hands out: answers and the state of an account."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+
+@final
+@dataclass(frozen=True)
+class Answer:
+    """A value that has passed the door.
+
+    Attributes:
+        value: In the statistic's own units; NaN when exhausted.
+        kind: ``"release"`` (read the holdout, cost one), ``"guess"`` (free), ``"repeat"`` (the
+            stored answer, free) or ``"exhausted"`` (no answer).
+        budget_left: Releases that may still be made.
+        source: What the value was when it was first given, ``"release"`` or ``"guess"``; None when
+            exhausted. Only releases may become a claim.
+
+    Example:
+        >>> Answer(0.91, "repeat", 7, "release").is_release
+        True
+    """
+
+    value: float
+    kind: Literal["release", "guess", "repeat", "exhausted"]
+    budget_left: int
+    source: Literal["release", "guess"] | None
+
+    @property
+    def is_release(self) -> bool:
+        """Whether the value is a released one, now or when it was first asked."""
+        return self.source == "release"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """The public state of a holdout; every number follows from the transcript.
+
+    Attributes:
+        epsilon: Cap over the whole budget at ``delta``, constant from creation; replacing one
+            holdout example; covers adaptive queries and stopping early.
+        epsilon_spent: Pure sum of what has been charged so far, open rounds included.
+        sampler_error: What inexact sampling adds to delta, over all draws so far.
+        renaming_detected: Whether the account knows its data's fingerprint.
+        seeded: Whether the noise is a test seed's, and so no privacy is given.
+    """
+
+    name: str
+    size: int
+    queries: int
+    releases: int
+    guesses: int
+    budget: int
+    budget_left: int
+    exhausted: bool
+    epsilon: float
+    epsilon_spent: float
+    delta: float | None
+    sampler_error: float
+    rounds: int
+    seeded: bool
+    renaming_detected: bool
+    ledger: str
+    mechanism: dict[str, Any] = field(repr=False)
+    statistics: dict[str, dict[str, Any]] = field(repr=False)
+
+    def __str__(self) -> str:
+        at = "pure" if self.delta is None else f"delta {self.delta:g}"
+        lines = [
+            f"holdout {self.name!r}: {self.size} examples, {self.budget_left} of {self.budget} "
+            f"releases left{' (exhausted)' if self.exhausted else ''}",
+            f"  asked {self.queries} times: {self.releases} releases, {self.guesses} guesses",
+            f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
+            f"example); {_short(self.epsilon_spent)} spent",
+        ]
+        lines += [f"  {name}: {_channel(s, self.mechanism)}" for name, s in self.statistics.items()]
+        if not self.renaming_detected:
+            lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(dataset)")
+        if self.seeded:
+            lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
+        return "\n".join(lines)
+
+
+def _short(value: float) -> str:
+    return "infinite (no noise)" if math.isinf(value) else f"{value:.4g}"
+
+
+def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
+    width = statistic["high"] - statistic["low"]
+    parts = [f"[{statistic['low']:g}, {statistic['high']:g}], better is {statistic['mode']}"]
+    for name in ("threshold", "sigma"):
+        if name in mechanism:
+            normalised = mechanism[name]
+            parts.append(f"{name} {normalised * width:.3g} ({normalised:g} normalised)")
+    parts.append(f"grid step {width / statistic['grid']:.3g} (1/{statistic['grid']} normalised)")
+    return ", ".join(parts)

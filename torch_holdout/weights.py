@@ -1,0 +1,165 @@
+r"""Which model was asked about: a fingerprint of every parameter and buffer.
+
+The content is hashed where it lives. Each tensor is read as 32-bit words :math:`x_i`; a row of 1024
+words becomes :math:`\sum_i k_i x_i \bmod 2^{64}` with fixed random keys :math:`k_i`, rows are mixed
+with their position and added, and so are tensors. Permuted, negated, constant and one-ulp-changed
+tensors differ; two given models collide with probability below 2^-60 over the keys. Names, dtypes,
+shapes, the module's printed structure and its hyperparameters are hashed on the host.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
+
+from torch_holdout.errors import InvalidArgumentError
+
+LANES = 2
+_ROW = 1024
+# How many rows are hashed at once: temporaries that fit a CPU cache, few launches elsewhere.
+_ROWS_ON_CPU, _ROWS_ELSEWHERE = 256, 16384
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word
+
+
+_STEP = _signed(0x9E3779B97F4A7C15)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WeightsFingerprint:
+    """A model's identity: ``structure`` on the host, ``lanes`` (int64) still on the device.
+
+    ``confirm`` holds the lanes of a second look, so that the door can see, in the same host read,
+    whether the weights changed in between.
+    """
+
+    structure: str
+    lanes: Tensor
+    confirm: Tensor | None = None
+
+    def confirmed_by(self, later: "WeightsFingerprint") -> "WeightsFingerprint":
+        """Attach a second look at the same model, taken after the pass."""
+        structure = self.structure if self.structure == later.structure else ""
+        return WeightsFingerprint(structure, self.lanes, later.lanes)
+
+    def query(self, lanes: list[int]) -> str:
+        """Name the query, given this fingerprint's lanes as read by the door."""
+        return hashlib.sha256(f"{self.structure}:{lanes}".encode()).hexdigest()
+
+
+@torch.no_grad()
+def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerprint:
+    """Fingerprint every parameter and buffer of ``model`` on its own device, reading nothing back.
+
+    ``torch.compile`` and ``DistributedDataParallel`` wrappers do not change the result.
+
+    Args:
+        model: The module whose weights the values were computed with.
+        version: Whatever else decides the values (preprocessing, decoding, ...).
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> first = weights_fingerprint(layer)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.neg_()
+        >>> bool((first.lanes == weights_fingerprint(layer).lanes).all())
+        False
+    """
+    model = _unwrapped(model)
+    described = [f"version={version!r}", f"structure={_ADDRESS.sub('', repr(model))}"]
+    described.append(f"hyperparameters={_hyperparameters(model)}")
+    device: torch.device | None = None
+    total: Tensor | None = None
+    keys: dict[torch.device, Tensor] = {}
+    for index, (name, tensor) in enumerate(_named_tensors(model)):
+        described.append(f"{name} {tensor.dtype} {tuple(tensor.shape)}")
+        device = device or tensor.device
+        if tensor.device not in keys:
+            keys[tensor.device] = _keys(tensor.device)
+        content = _tensor_lanes(tensor, keys[tensor.device]).to(device)
+        lanes = _mix(content + _signed(index * _STEP % 2**64))
+        total = lanes if total is None else total + lanes
+    if total is None:
+        total = torch.zeros(LANES, dtype=torch.int64)
+    return WeightsFingerprint(hashlib.sha256("\n".join(described).encode()).hexdigest(), total)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    while True:
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := model._modules.get("_orig_mod"), nn.Module):  # torch.compile
+            model = inner
+        else:
+            return model
+
+
+def _hyperparameters(model: nn.Module) -> str:
+    hparams = getattr(model, "hparams", None)  # Lightning modules have them
+    if not isinstance(hparams, dict):
+        return ""
+    return _ADDRESS.sub("", repr(sorted((str(key), repr(value)) for key, value in hparams.items())))
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for kind, named in (
+        ("parameter", model.named_parameters(remove_duplicate=False)),
+        ("buffer", model.named_buffers(remove_duplicate=False)),
+    ):
+        for name, tensor in named:
+            if tensor.is_meta or is_lazy(tensor):
+                raise InvalidArgumentError(
+                    f"Expected every weight to hold data, but {kind} {name!r} does not yet. "
+                    f"Run the model once (lazy modules) or load its weights first."
+                )
+            yield f"{kind} {name.replace('_orig_mod.', '')}", tensor
+
+
+def _tensor_lanes(tensor: Tensor, keys: Tensor) -> Tensor:
+    words = _words(tensor)
+    at_once = _ROWS_ON_CPU if words.device.type == "cpu" else _ROWS_ELSEWHERE
+    whole = words.numel() // _ROW
+    body, tail = words[: whole * _ROW].view(whole, _ROW), words[whole * _ROW :].unsqueeze(0)
+    total = torch.zeros(LANES, dtype=torch.int64, device=words.device)
+    position = 0
+    for block in (*torch.split(body, at_once), tail):
+        wide = block.to(torch.int64)
+        rows = torch.stack([(wide * key[: wide.shape[1]]).sum(1) for key in keys])
+        positions = torch.arange(position, position + rows.shape[1], device=words.device)
+        total = total + _mix(rows + positions * _STEP).sum(1)
+        position += rows.shape[1]
+    return total
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """Return the tensor's bytes as a flat int32 tensor, padded with zeros."""
+    flat = tensor.detach().reshape(-1).contiguous()
+    if flat.storage_offset() * flat.element_size() % 4:
+        flat = flat.clone()
+    octets = flat.view(torch.uint8)
+    if missing := -octets.numel() % 4:
+        octets = torch.cat([octets, octets.new_zeros(missing)])
+    return octets.view(torch.int32)
+
+
+def _keys(device: torch.device) -> Tensor:
+    """Return [LANES, _ROW] fixed pseudo-random words, made on the device: the same on all."""
+    count = LANES * _ROW
+    return _mix(torch.arange(1, count + 1, device=device) * _STEP).view(LANES, _ROW)
+
+
+def _mix(words: Tensor) -> Tensor:
+    """Scramble every 64-bit word by itself (a bijection with full avalanche)."""
+    words = (words ^ ((words >> 30) & (2**34 - 1))) * _signed(0xBF58476D1CE4E5B9)
+    words = (words ^ ((words >> 27) & (2**37 - 1))) * _signed(0x94D049BB133111EB)
+    return words ^ ((words >> 31) & (2**33 - 1))
