@@ -7,13 +7,10 @@ that ledger.
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Sized
 from typing import Any, NoReturn, Protocol, final
 
-import numpy as np
-import torch
-from torch import Tensor
-
+from torch_holdout.content import UnknownContentError, digest
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 
 
@@ -62,52 +59,24 @@ def fingerprint(dataset: SizedDataset) -> DataFingerprint:
     augmentation.
 
     Example:
+        >>> import torch
         >>> data = torch.utils.data.TensorDataset(torch.arange(6).view(3, 2))
         >>> fingerprint(data)
         <fingerprint of 3 examples>
     """
-    size = len(dataset)
-    if size < 1:
-        raise InvalidArgumentError("Expected at least one example to fingerprint, but got none.")
-    examples = sorted(_digest(dataset[index]) for index in range(size))
-    return DataFingerprint(hashlib.sha256(b"".join(examples)).digest(), size)
-
-
-def _digest(example: Any) -> bytes:
-    hasher = hashlib.sha256()
-    _feed(hasher, example)
-    return hasher.digest()
-
-
-def _feed(hasher: Any, value: Any) -> None:
-    if isinstance(value, Mapping):
-        hasher.update(f"mapping {len(value)};".encode())
-        for key in sorted(value, key=repr):
-            _feed(hasher, key)
-            _feed(hasher, value[key])
-    elif isinstance(value, list | tuple):
-        hasher.update(f"sequence {len(value)};".encode())
-        for item in value:
-            _feed(hasher, item)
-    else:
-        header, content = _leaf(value)
-        hasher.update(f"{header} {len(content)};".encode())
-        hasher.update(content)
-
-
-def _leaf(value: Any) -> tuple[str, bytes]:
-    if value is None or isinstance(value, bool | int | float | complex | str):
-        return f"scalar {type(value).__name__}", repr(value).encode()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return "bytes", bytes(value)
-    if isinstance(value, Tensor):
-        flat = value.detach().cpu().reshape(-1).contiguous()
-        content = flat.view(torch.uint8).numpy().tobytes()
-        return f"array {value.dtype} {tuple(value.shape)}", content
-    array = np.asarray(value)  # numpy's own, PIL images and the like
-    if array.dtype.hasobject:
+    if not isinstance(dataset, Sized) or len(dataset) < 1:
         raise InvalidArgumentError(
-            f"Expected examples made of tensors, arrays, numbers, text, sequences and mappings, "
-            f"but got a {type(value).__name__}. Wrap the dataset so that it returns those."
+            f"Expected a dataset with a length of at least one, but got a "
+            f"{type(dataset).__name__} without."
         )
-    return f"array torch.{array.dtype} {array.shape}", np.ascontiguousarray(array).tobytes()
+    size = len(dataset)
+    try:
+        examples = sorted(digest(dataset[index]) for index in range(size))
+    except UnknownContentError as error:
+        unknown = str(error)
+    else:
+        return DataFingerprint(hashlib.sha256(b"".join(examples)).digest(), size)
+    raise InvalidArgumentError(
+        f"Expected examples made of dense tensors, arrays, numbers, text, sequences and mappings, "
+        f"but got a {unknown}. Wrap the dataset so that it returns those."
+    )

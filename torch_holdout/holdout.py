@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torch_holdout.accounting import epsilon_cap, sampling_delta
 from torch_holdout.bounds.certificate import Certificate, Channel, Transcript, certify_transcript
+from torch_holdout.checks import require_instance, require_number, require_whole
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import (
     HoldoutError,
@@ -25,9 +26,10 @@ from torch_holdout.ledger import Account, Entry, Ledger
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise, sampler_error
-from torch_holdout.registration import Registration, is_finite, require_instance
+from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
 from torch_holdout.statistics import SealedSums, Statistic
+from torch_holdout.traces import without_trace
 from torch_holdout.weights import LANES, WeightsFingerprint
 
 _Result = TypeVar("_Result")
@@ -98,14 +100,14 @@ class ReusableHoldout:
         self._fingerprint = _checked_fingerprint(fingerprint, size)
         self._first_guesses = self._registration.first_guesses()
         self._ledger = Ledger(url)
-        self._attached = False
-        self._must_exist = False
+        self._account: str | None = None  # the account's id, once attached
+        self._copied_from: str | None = None
 
     @classmethod
     def open(cls, url: str, **arguments: Any) -> "ReusableHoldout":
         """Make a holdout and connect at once; the same arguments as the constructor."""
         holdout = cls(url, **arguments)
-        holdout._attach()
+        holdout._attached()
         return holdout
 
     @property
@@ -141,9 +143,16 @@ class ReusableHoldout:
             rank: This process's rank when the evaluation is sharded over ``world`` ranks.
             world: Number of ranks; their samplers may pad, each example is counted once.
         """
-        statistic = self._registration.statistic(name)
-        levels = self._registration.levels
-        return SealedSums(statistic, levels, size=self.size, rank=rank, world=world)
+        require_whole("world", world, 1, 2**20)
+        require_whole("rank", rank, 0, world - 1)
+        return SealedSums(
+            self._registration.statistic(name),
+            self._registration.levels,
+            owner=(self._ledger.address, self.name, name),
+            size=self.size,
+            rank=rank,
+            world=world,
+        )
 
     def release(
         self,
@@ -166,32 +175,12 @@ class ReusableHoldout:
             fresh: Ask again although the answer is known: a forced release. It removes the bias of
                 having picked the luckiest noise, not the overfitting to the holdout.
         """
-        self._require_sums(name, sums)
-        self._require_guess(name, guess)
-        if not isinstance(query, WeightsFingerprint | str):
-            raise InvalidArgumentError(
-                f"Expected `query` to be text or a weights fingerprint, but got "
-                f"{type(query).__name__}."
-            )
-        reading = self._read(name, sums, query, guess)
-        if reading.seen != self.size:
-            raise PartialPassError(
-                f"Expected a pass over all {self.size} examples of holdout {self.name!r}, each "
-                f"once, but got {reading.seen}. Nothing was released or charged. Use the whole "
-                f"holdout without drop_last, and a new accumulator (or reset()) for every pass."
-            )
-        if not reading.steady:
-            raise WeightsChangedError(
-                "Expected the same weights and buffers throughout the pass and on every rank, but "
-                "they changed while the holdout was read. Call model.eval() first and do not train "
-                "inside the pass. Nothing was released or charged."
-            )
-        return _on_first_rank(sums.world, lambda: self._answer(name, reading, fresh))
+        # Nothing that goes wrong inside may carry a raw value or an uncommitted answer out.
+        return without_trace(lambda: self._release(name, sums, query, guess, fresh))
 
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
-        self._attach()
-        summary = self._ledger.summary(self.name)
+        summary = self._ledger.summary(self._attached())
         registered = summary.registration["statistics"]
         steps = {
             s["units"]: self.mechanism.epsilon_per_step(s["units"]) for s in registered.values()
@@ -216,14 +205,14 @@ class ReusableHoldout:
             seeded=self._noise.seeded,
             renaming_detected=summary.fingerprinted,
             ledger=self._ledger.address,
+            cost_per_release={name: 2 * steps[s["units"]] for name, s in registered.items()},
             mechanism=summary.registration["mechanism"],
             statistics=registered,
         )
 
     def certificate(self, failure: float = 0.05) -> Certificate:
         """Say how far the published values can be from the population, with the theorem."""
-        self._attach()
-        summary = self._ledger.summary(self.name)
+        summary = self._ledger.summary(self._attached())
         registered = summary.registration["statistics"]
         mechanism = summary.registration["mechanism"]
         facts = Transcript(
@@ -255,8 +244,8 @@ class ReusableHoldout:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The account must exist before a copy can point at it; the data's hash stays here.
-        self._attach()
-        return _handle, (self._ledger.address, dict(vars(self._registration)))
+        account = self._attached()
+        return _handle, (self._ledger.address, dict(vars(self._registration)), account)
 
     def __repr__(self) -> str:
         return (
@@ -265,23 +254,57 @@ class ReusableHoldout:
             f"budget={self.budget})"
         )
 
-    def _attach(self) -> None:
-        if self._attached:
-            return
-        self._ledger.register(
-            self.name,
-            self._registration.identity(),
-            budget=self.budget,
-            private=math.isfinite(self.mechanism.epsilon_per_step(1)),
-            fingerprint=self._fingerprint,
-            must_exist=self._must_exist,
-        )
-        self._attached = True
+    def _attached(self) -> str:
+        """Create the account or attach to it, once; return its id."""
+        if self._account is None:
+            self._account = self._ledger.register(
+                self.name,
+                self._registration.identity(),
+                budget=self.budget,
+                private=math.isfinite(self.mechanism.epsilon_per_step(1)),
+                fingerprint=self._fingerprint,
+                account=self._copied_from,
+            )
+        return self._account
+
+    def _release(
+        self,
+        name: str,
+        sums: SealedSums,
+        query: str | WeightsFingerprint,
+        guess: float | SealedSums | None,
+        fresh: bool,
+    ) -> Answer:
+        self._require_sums(name, sums)
+        if not isinstance(query, WeightsFingerprint | str):
+            raise InvalidArgumentError(
+                f"Expected `query` to be text or a weights fingerprint, but got "
+                f"{type(query).__name__}."
+            )
+        self._require_usable_guess(name, sums, guess)
+        reading = self._read(name, sums, query, guess)
+        if not reading.complete:
+            raise PartialPassError(
+                f"Expected a pass over all {self.size} examples of holdout {self.name!r}, each "
+                f"once, but got {reading.seen}. Nothing was released or charged. Use the whole "
+                f"holdout without drop_last, and a new accumulator (or reset()) for every pass."
+            )
+        if not reading.steady:
+            raise WeightsChangedError(
+                "Expected the same weights and buffers throughout the pass and on every rank, but "
+                "they changed while the holdout was read. Call model.eval() first and do not train "
+                "inside the pass. Nothing was released or charged."
+            )
+        if self.mechanism.wants_guess() and reading.guess is None:
+            raise InvalidArgumentError(
+                f"Expected a guess with every query of {name!r}, because the mechanism compares "
+                f"with the training value. Pass guess= (or call metric.update_train)."
+            )
+        return _on_first_rank(sums.world, lambda: self._answer(name, reading, fresh))
 
     def _answer(self, name: str, reading: "_Reading", fresh: bool) -> Answer:
-        self._attach()
         key = _query_key(self._registration.statistic(name), reading.query)
-        with self._ledger.account(self.name) as account:
+        with self._ledger.account(self._attached()) as account:
             stored = account.find(name, key)
             if stored is not None and not fresh:
                 return Answer(stored.value, "repeat", account.budget_left, stored.kind)
@@ -340,9 +363,9 @@ class ReusableHoldout:
         query: str | WeightsFingerprint,
         guess: float | SealedSums | None,
     ) -> "_Reading":
-        """Bring everything to the host in one read, over all ranks; raises nothing."""
+        """Bring everything to the host in one read, over all ranks."""
         if sums.world == 1 and sums.kept != self.size:
-            return _Reading(0, sums.kept, None, "", steady=True)
+            return _Reading(0, sums.kept, None, "", complete=False, steady=True)
         parts = [_column(sums)]
         if isinstance(guess, SealedSums):
             parts.append(_column(guess))
@@ -357,13 +380,15 @@ class ReusableHoldout:
         whole = sums.world == 1 or all(row[2] == share for row in rows)
         given: Fraction | None
         if isinstance(guess, SealedSums):
-            given = Fraction(columns[3], columns[4] * self._registration.levels)
+            examples = columns[4] * self._registration.levels
+            given = Fraction(columns[3], examples) if examples else None
         else:
             given = _normalised(self._registration.statistic(name), guess)
         return _Reading(
             total=columns[0],
-            seen=columns[1] if whole else columns[2],
+            seen=columns[2],
             guess=given,
+            complete=whole and columns[1] == self.size,
             query=query if isinstance(query, str) else query.query(rows[0][sealed:][:LANES]),
             steady=isinstance(query, str) or _steady(query, [row[sealed:] for row in rows]),
         )
@@ -375,57 +400,63 @@ class ReusableHoldout:
                 f"Expected the sealed sums of `holdout.accumulator({name!r})`, but got "
                 f"{type(sums).__name__}: a bare number has no declared bounds."
             )
+        ours = (self._ledger.address, self.name, name)
         same = sums.statistic.identity() == statistic.identity()
-        if not same or sums.resolution != self._registration.levels:
+        if sums.owner != ours or not same or sums.resolution != self._registration.levels:
             raise InvalidArgumentError(
                 f"Expected sums made by `holdout.accumulator({name!r})` of this holdout, but these "
-                f"have other bounds or another resolution."
+                f"belong to another holdout or statistic."
+            )
+        if sums.world > 1 and sums.world != _world():
+            raise InvalidArgumentError(
+                f"Expected a process group of {sums.world} ranks, for which these sums were made, "
+                f"but there are {_world()}."
             )
 
-    def _require_guess(self, name: str, guess: float | SealedSums | None) -> None:
-        wanted = self.mechanism.wants_guess()
-        if wanted and guess is None:
-            raise InvalidArgumentError(
-                f"Expected a guess with every query of {name!r}, because the mechanism compares "
-                f"with the training value. Pass guess= (or call metric.update_train)."
-            )
-        if not wanted and guess is not None:
+    def _require_usable_guess(
+        self, name: str, sums: SealedSums, guess: float | SealedSums | None
+    ) -> None:
+        if guess is None:
+            return
+        if not self.mechanism.wants_guess():
             raise InvalidArgumentError(
                 "Expected no guess: this mechanism brings its own. Use guess='train' to compare "
                 "with a value of yours."
             )
+        if guess is sums:
+            raise InvalidArgumentError(
+                "Expected the guess to come from training examples, but these are the holdout's "
+                "own sums: a guess is published as it is."
+            )
         if isinstance(guess, SealedSums):
             self._require_sums(name, guess)
-            if guess.kept < 1:
-                raise InvalidArgumentError("Expected at least one training example in the guess.")
-        elif guess is not None and not is_finite(guess):
-            raise InvalidArgumentError(
-                f"Expected the guess to be a finite number, but got {guess!r:.60}."
-            )
+        else:
+            require_number("guess", guess)
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """Raw: lives only between the host read and the decision.
-
-    It is made without raising and shows nothing, so that no traceback, not even one that prints
-    local variables, carries a raw value.
-    """
+    """Raw: lives only between the host read and the decision, and shows nothing."""
 
     total: int
     seen: int
     guess: Fraction | None
     query: str
+    complete: bool
     steady: bool
 
     def __repr__(self) -> str:
         return "<sealed reading>"
 
 
-def _handle(address: str, arguments: dict[str, Any]) -> ReusableHoldout:
+def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHoldout:
     holdout = ReusableHoldout(address, **arguments)
-    holdout._must_exist = True
+    holdout._copied_from = account
     return holdout
+
+
+def _world() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _column(sums: SealedSums) -> Tensor:
@@ -472,7 +503,7 @@ def _on_first_rank(world: int, action: Callable[[], _Result]) -> _Result:
 
 def _query_key(statistic: Statistic, query: str) -> str:
     identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
-    return hashlib.sha256(identity.encode()).hexdigest()
+    return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()
 
 
 def _charge(step: float, steps: int) -> int | None:

@@ -107,22 +107,21 @@ class ReusableHoldoutMetric(Metric):
         """Whether the statistic is to be maximised."""
         return self.holdout.statistics[self.statistic_name].mode == "max"
 
-    def update(self, *values: Any) -> None:
+    def update(self, *values: Any, **named: Any) -> None:
         """Add a batch: per-example values, or what the statistic's own function takes."""
-        self._look_at_model()
+        if self._seen_weights is None and self._model.target is not None:
+            self._seen_weights = self._look_at(self._model.target)
         self._resampled = self._resampled or _inside_bootstrap()
-        if self._sums is None:
-            # Not earlier: the process group may have been made after the metric.
-            rank, world = _rank_and_world()
-            self._sums = self._accumulator(rank=rank, world=world)
-        self._sums.update(*values)
+        self._sums = self._sums or self._new_sums()
+        self._asked = False
+        self._sums.update(*values, **named)
 
-    def update_train(self, *values: Any) -> None:
+    def update_train(self, *values: Any, **named: Any) -> None:
         """Add a batch of training examples, for a mechanism that compares with them."""
         if self._guess is None:
             # No rank drops padding here: the guess is public and need not be exact.
-            self._guess = self._accumulator()
-        self._guess.update(*values)
+            self._guess = self.holdout.accumulator(self.statistic_name)
+        self._guess.update(*values, **named)
 
     def compute(self) -> Tensor:
         """Return the holdout's answer as a float64 tensor; ask at most once per pass."""
@@ -132,9 +131,13 @@ class ReusableHoldoutMetric(Metric):
         dtype = torch.float32 if self.device.type == "mps" else torch.float64
         return torch.tensor(self._passed, dtype=dtype, device=self.device)
 
-    def forward(self, *values: Any) -> None:
+    def forward(self, *values: Any, **named: Any) -> None:
         """Update; there is no value of a single batch."""
-        self.update(*values)
+        self.update(*values, **named)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the released value, or the values given."""
+        return self._plot(val, ax)
 
     def reset(self) -> None:
         """Forget the pass. Nothing is refunded."""
@@ -167,21 +170,19 @@ class ReusableHoldoutMetric(Metric):
         self._asked = False
         self._passed = float("nan")
 
-    def _accumulator(self, rank: int = 0, world: int = 1) -> SealedSums:
+    def _new_sums(self) -> SealedSums:
+        # Not made with the metric: the process group may come later.
+        rank, world = _rank_and_world()
         return self.holdout.accumulator(self.statistic_name, rank=rank, world=world)
 
-    def _look_at_model(self) -> None:
-        model = self._model.target
-        if model is None or self._seen_weights is not None:
-            return
+    def _look_at(self, model: nn.Module) -> WeightsFingerprint:
         _require_eval(model)
-        self._seen_weights = weights_fingerprint(model, self.version)
+        return weights_fingerprint(model, self.version)
 
     def _query(self) -> str | WeightsFingerprint:
         if self._model.target is None or self._seen_weights is None:
             return f"{self.version}|{self._cycle}"
-        later = weights_fingerprint(self._model.target, self.version)
-        return self._seen_weights.confirmed_by(later)
+        return self._seen_weights.confirmed_by(self._look_at(self._model.target))
 
     def _ask(self) -> float:
         if self._resampled:
@@ -195,7 +196,7 @@ class ReusableHoldoutMetric(Metric):
         try:
             answer = self.holdout.release(
                 self.statistic_name,
-                self._accumulator() if self._sums is None else self._sums,
+                self._sums or self._new_sums(),
                 query=self._query(),
                 guess=self._guess,
             )
@@ -232,11 +233,23 @@ class ReusableHoldoutMetric(Metric):
 class _Reference:
     """Holds a module without registering it; follows a deepcopy that also copies the module."""
 
-    def __init__(self, target: nn.Module | None) -> None:
-        self.target = target
+    def __init__(self, target: nn.Module | None, copied: dict[int, Any] | None = None) -> None:
+        self._target = target
+        self._copied = copied
+
+    @property
+    def target(self) -> nn.Module | None:
+        """The module, or its copy: the module may be copied after the metric that refers to it."""
+        if self._copied is not None:
+            self._target = self._copied.get(id(self._target), self._target)
+            self._copied = None
+        return self._target
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Reference":
-        return _Reference(memo.get(id(self.target), self.target))
+        return _Reference(self.target, memo)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_target": self.target, "_copied": None}
 
     def __repr__(self) -> str:
         return f"<reference to {type(self.target).__name__}>"
@@ -253,25 +266,25 @@ def _require_eval(model: nn.Module) -> None:
         if _depends_on_batch_or_chance(module):
             raise WeightsChangedError(
                 f"Expected every example's value to depend on that example and the weights only, "
-                f"but {name or 'the model'!r} ({type(module).__name__}) uses its batch or chance. "
-                f"Call model.eval() before the pass; a BatchNorm needs running statistics. Nothing "
-                f"was charged."
+                f"but {name or 'the model'!r} ({type(module).__name__}) is in training mode or "
+                f"uses its batch. Call model.eval() before the pass; a BatchNorm needs running "
+                f"statistics. Nothing was charged."
             )
 
 
 def _depends_on_batch_or_chance(module: nn.Module) -> bool:
+    """Whether it may; only torch's own layers are known to be the same in both modes."""
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return module.training or module.running_mean is None
-    if not module.training:
+    if not module.training or isinstance(module, Metric):
         return False
     if isinstance(module, nn.modules.instancenorm._InstanceNorm):
         return module.track_running_stats
-    if isinstance(module, nn.RReLU):
-        return True
-    probability = getattr(module, "p", 0.0)
-    if not isinstance(module, nn.modules.dropout._DropoutNd):
-        probability = getattr(module, "dropout", 0.0)  # recurrent and attention layers
-    return isinstance(probability, int | float) and probability > 0
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    chance = getattr(module, "dropout", 0.0)  # recurrent and attention layers
+    drops = isinstance(chance, float) and chance > 0
+    return drops or isinstance(module, nn.RReLU) or not type(module).__module__.startswith("torch.")
 
 
 def _inside_bootstrap() -> bool:

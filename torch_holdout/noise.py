@@ -183,6 +183,11 @@ class DeviceNoise:
     """
 
     def __init__(self, generator: torch.Generator) -> None:
+        if generator.device.type == "mps":
+            raise InvalidArgumentError(
+                "Expected a generator with 63-bit integers, but MPS draws 32 bits. Use a CPU "
+                "generator and move the noise."
+            )
         self._generator = generator
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> Tensor:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
+from torch_holdout.accounting import epsilon_cap
+from torch_holdout.checks import is_finite, require_instance, require_text, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.statistics import Statistic
@@ -14,6 +16,7 @@ DEFAULT_RESOLUTION = 2**16
 _MAX_RESOLUTION = 2**24
 _MAX_GRID = 2**31
 _LARGEST_SUM = 2**62
+_LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
 
 
 @final
@@ -41,13 +44,13 @@ class Registration:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _text("name", self.name)
-        _whole("size", self.size, 1, 2**40)
-        _whole("budget", self.budget, 1, 2**31 - 1)
+        require_text("name", self.name)
+        require_whole("size", self.size, 1, 2**40)
+        require_whole("budget", self.budget, 1, 2**31 - 1)
         if self.resolution is not None:
-            _whole("resolution", self.resolution, 1, _MAX_RESOLUTION)
+            require_whole("resolution", self.resolution, 1, _MAX_RESOLUTION)
         if self.grid is not None:
-            _whole("grid", self.grid, 1, _MAX_GRID)
+            require_whole("grid", self.grid, 1, _MAX_GRID)
         if self.delta is not None and not (is_finite(self.delta) and 0 < self.delta < 1):
             raise InvalidArgumentError(
                 f"Expected `delta` between 0 and 1, or None for pure epsilon, but got "
@@ -56,6 +59,7 @@ class Registration:
         require_instance("mechanism", self.mechanism, Mechanism)
         self._check_statistics()
         self._check_range()
+        self._check_cost()
         self.first_guesses()
 
     @property
@@ -122,12 +126,11 @@ class Registration:
                 '{"val_loss": th.BoundedMean(0, 5)}, with at least one entry.'
             )
         for name, statistic in self.statistics.items():
-            _text("statistics", name)
+            require_text("statistics", name)
             require_instance(f"statistics[{name!r}]", statistic, Statistic)
 
     def _check_range(self) -> None:
-        for name in self.statistics:
-            units = self.units(name)
+        for units in self._all_units():
             # Noise of up to 4 scales reaches 256 ln 2 < 178 of them; the ledger keeps 64 bits.
             if units * self.levels + 8 * 178 * self.scale(units) >= _LARGEST_SUM:
                 raise InvalidArgumentError(
@@ -135,30 +138,15 @@ class Registration:
                     f"levels with this noise exceed that. Choose a smaller resolution."
                 )
 
+    def _check_cost(self) -> None:
+        steps = {units: self.mechanism.epsilon_per_step(units) for units in self._all_units()}
+        cap = epsilon_cap(list(steps.values()), self.budget)
+        if not math.isinf(cap) and cap > _LARGEST_EPSILON:
+            raise InvalidArgumentError(
+                f"Expected noise that means something, but with so little of it the whole budget "
+                f"costs epsilon {cap:.3g}, above {_LARGEST_EPSILON:g}. Use sigma=0 to claim no "
+                f"privacy, or more noise."
+            )
 
-def require_instance(name: str, value: object, expected: type) -> None:
-    """Refuse a value of the wrong type."""
-    if not isinstance(value, expected):
-        raise InvalidArgumentError(
-            f"Expected `{name}` to be a {expected.__name__}, but got {type(value).__name__}."
-        )
-
-
-def is_finite(value: object) -> bool:
-    """Whether a value is a finite number (and not a bool)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _text(name: str, value: object) -> None:
-    if not isinstance(value, str) or not value.strip() or len(value) > 200:
-        raise InvalidArgumentError(
-            f"Expected `{name}` to be text of 1 to 200 characters, but got {value!r:.60}."
-        )
-
-
-def _whole(name: str, value: object, smallest: int, largest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
-        raise InvalidArgumentError(
-            f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
-            f"{value!r:.60}."
-        )
+    def _all_units(self) -> set[int]:
+        return {self.units(name) for name in self.statistics}

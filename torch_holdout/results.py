@@ -43,6 +43,7 @@ class Status:
         epsilon: Cap over the whole budget at ``delta``, constant from creation; replacing one
             holdout example; covers adaptive queries and stopping early.
         epsilon_spent: Pure sum of what has been charged so far, open rounds included.
+        cost_per_release: Epsilon of an answer and its round of comparisons, by statistic.
         sampler_error: What inexact sampling adds to delta, over all draws so far.
         renaming_detected: Whether the account knows its data's fingerprint.
         seeded: Whether the noise is a test seed's, and so no privacy is given.
@@ -64,6 +65,7 @@ class Status:
     seeded: bool
     renaming_detected: bool
     ledger: str
+    cost_per_release: dict[str, float] = field(repr=False)
     mechanism: dict[str, Any] = field(repr=False)
     statistics: dict[str, dict[str, Any]] = field(repr=False)
 
@@ -74,9 +76,12 @@ class Status:
             f"releases left{' (exhausted)' if self.exhausted else ''}",
             f"  asked {self.queries} times: {self.releases} releases, {self.guesses} guesses",
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
-            f"example); {_short(self.epsilon_spent)} spent",
+            f"example); {_short(self.epsilon_spent)} spent (pure sum)",
         ]
-        lines += [f"  {name}: {_channel(s, self.mechanism)}" for name, s in self.statistics.items()]
+        for name, statistic in self.statistics.items():
+            cost = _short(self.cost_per_release[name])
+            lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
+            lines.append(f"    a release costs epsilon {cost} with its comparisons")
         if not self.renaming_detected:
             lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(dataset)")
         if self.seeded:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from torch_holdout.checks import require_choice, require_number
+from torch_holdout.content import describe_function, is_plain, qualified_name
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, SealedValueError
 
 Mode = Literal["min", "max"]
@@ -41,12 +43,12 @@ class Statistic(ABC):
         """Name the code that makes the values; part of a query's identity, not of the account."""
 
     @abstractmethod
-    def levels(self, arguments: tuple[Any, ...], resolution: int) -> Tensor:
+    def levels(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
         """Turn the arguments of one ``update`` into integer levels, one per example."""
 
     def to_user(self, normalised: float) -> float:
-        """Map [0, 1] back to the user's own units."""
-        return self.low + (self.high - self.low) * normalised
+        """Map [0, 1] back to the user's own units, never outside the bounds."""
+        return min(max(self.low + (self.high - self.low) * normalised, self.low), self.high)
 
     def to_normalised(self, value: float) -> float:
         """Map a value in the user's units to [0, 1]."""
@@ -79,10 +81,8 @@ class BoundedMean(Statistic):
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
-            if not _is_finite_number(getattr(self, name)):
-                raise InvalidArgumentError(
-                    f"Expected `{name}` to be a finite number, but got {getattr(self, name)!r}."
-                )
+            require_number(name, getattr(self, name))
+            object.__setattr__(self, name, float(getattr(self, name)))
         if not self.low < self.high:
             raise InvalidArgumentError(
                 f"Expected `low` to be smaller than `high`, but got low={self.low} and "
@@ -90,10 +90,7 @@ class BoundedMean(Statistic):
             )
         if not math.isfinite(self.high - self.low):
             raise InvalidArgumentError("Expected `high - low` to be finite; narrow the bounds.")
-        if self.mode not in ("min", "max"):
-            raise InvalidArgumentError(
-                f"Expected `mode` to be 'min' or 'max', but got {self.mode!r}."
-            )
+        require_choice("mode", self.mode, ("min", "max"))
         if self.per_example is not None and not callable(self.per_example):
             raise InvalidArgumentError("Expected `per_example` to be a function or None.")
 
@@ -105,44 +102,42 @@ class BoundedMean(Statistic):
         """Return kind, bounds and mode."""
         return {
             "kind": "bounded_mean",
-            "low": float(self.low),
-            "high": float(self.high),
+            "low": self.low,
+            "high": self.high,
             "mode": self.mode,
         }
 
     def source(self) -> str:
-        """Return the qualified name of ``per_example``, or an empty string."""
-        return "" if self.per_example is None else _qualified_name(self.per_example)
+        """Describe ``per_example``, code and bound arguments included, or return nothing."""
+        return "" if self.per_example is None else describe_function(self.per_example)
 
-    def levels(self, arguments: tuple[Any, ...], resolution: int) -> Tensor:
+    def levels(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
         """Clip, normalise and round; never reads the device."""
-        return self._quantise(self._values(arguments), resolution)
+        return self._quantise(self._values(arguments, named), resolution)
 
-    def _values(self, arguments: tuple[Any, ...]) -> Tensor:
+    def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if self.per_example is not None:
-            return _call_without_leaking(self.per_example, arguments)
-        if len(arguments) != 1:
+            return _call_without_leaking(self.per_example, arguments, named)
+        if len(arguments) != 1 or named:
             raise InvalidArgumentError(
                 f"Expected `update(values)` with one tensor of per-example values, but got "
-                f"{len(arguments)} arguments. To pass predictions and targets, declare the "
-                f"statistic with `per_example=`, e.g. BoundedMean(0, 5, per_example=my_loss)."
+                f"{len(arguments) + len(named)} arguments. To pass predictions and targets, "
+                f"declare the statistic with `per_example=`, e.g. BoundedMean(0, 5, "
+                f"per_example=my_loss)."
             )
-        values = arguments[0]
-        if not isinstance(values, Tensor):
+        if not isinstance(arguments[0], Tensor):
             raise InvalidArgumentError(
-                f"Expected a tensor of per-example values, but got {type(values).__name__}."
+                f"Expected a tensor of per-example values, but got {type(arguments[0]).__name__}."
             )
-        return values
+        return arguments[0]
 
     def _quantise(self, values: Tensor, resolution: int) -> Tensor:
         _require_per_example(values)
-        wide = values.dtype in (torch.float64, torch.int64, torch.int32, torch.uint8)
-        dtype = torch.float64 if wide and values.device.type != "mps" else torch.float32
-        values = values.detach().to(dtype)
-        worse = self.high if self.mode == "min" else self.low
-        values = torch.where(torch.isfinite(values), values, worse)
+        values = values.detach().to(_wide_float(values.device))
         unit = (values.clamp(self.low, self.high) - self.low) / (self.high - self.low)
-        return (unit * resolution).round().to(torch.int64).clamp(0, resolution)
+        worse = 1.0 if self.mode == "min" else 0.0
+        unit = torch.where(torch.isfinite(values), unit, worse)
+        return (unit * resolution).round().to(torch.int64)
 
 
 @final
@@ -170,10 +165,10 @@ class ZeroOne(BoundedMean):
         """Return the statistic's own name."""
         return "zero_one"
 
-    def _values(self, arguments: tuple[Any, ...]) -> Tensor:
-        if len(arguments) == 2:
-            return _call_without_leaking(_correct, arguments)
-        return super()._values(arguments)
+    def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        if len(arguments) + len(named) == 2:
+            return _call_without_leaking(_correct, arguments, named)
+        return super()._values(arguments, named)
 
 
 @final
@@ -211,31 +206,33 @@ class SealedSums:
         <sealed sum of 2 examples>
     """
 
-    __slots__ = ("_sealed", "kept", "limit", "resolution", "seen", "statistic", "world")
+    __slots__ = ("_sealed", "kept", "limit", "owner", "resolution", "seen", "statistic", "world")
 
     def __init__(
         self,
         statistic: Statistic,
         resolution: int,
         *,
+        owner: tuple[str, ...] = (),
         size: int | None = None,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         self.statistic = statistic
         self.resolution = resolution
+        self.owner = owner
         self.world = world
         self.seen = 0
         self.kept = 0
         self.limit = None if size is None or world == 1 else max(0, -(-(size - rank) // world))
         self._sealed: Tensor | None = None
 
-    def update(self, *arguments: Any) -> None:
+    def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""
-        levels = self.statistic.levels(arguments, self.resolution)
+        levels = self.statistic.levels(arguments, named, self.resolution).clamp(0, self.resolution)
         self.seen += levels.shape[0]
         if self.limit is not None:
-            levels = levels[: max(0, self.limit - self.kept)]
+            levels = levels.narrow(0, 0, min(len(levels), max(0, self.limit - self.kept)))
         self.kept += levels.shape[0]
         batch = levels.sum()
         # Not in place: a tensor made under inference_mode could not be changed outside it.
@@ -254,24 +251,25 @@ class SealedSums:
     __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _refuse
 
 
-def _correct(predictions: Tensor, target: Tensor) -> Tensor:
-    if predictions.ndim == 2 and predictions.shape[1] > 1 and target.ndim == 1:
+def _correct(preds: Tensor, target: Tensor) -> Tensor:
+    if preds.ndim == 2 and preds.shape[1] > 1 and preds.shape[:1] == target.shape:
         # A row with a NaN is nobody's right answer: argmax alone would pick the NaN's class.
-        return (predictions.argmax(dim=1) == target) & ~predictions.isnan().any(dim=1)
-    if predictions.shape == target.shape and not predictions.is_floating_point():
-        return predictions == target
+        broken = preds.isnan().any(dim=1)
+        return (preds.argmax(dim=1) == target).logical_and(broken.logical_not())
+    if preds.shape == target.shape and not preds.is_floating_point():
+        return preds == target
     raise InvalidArgumentError(
         f"Expected logits of shape [B, C] or integer classes of shape [B], and targets of shape "
-        f"[B], but got {tuple(predictions.shape)} ({predictions.dtype}) and "
+        f"[B], but got {tuple(preds.shape)} ({preds.dtype}) and "
         f"{tuple(target.shape)} ({target.dtype}). For one score per example pass the comparison "
         f"yourself: update((scores > 0) == target)."
     )
 
 
-def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
-    return functional.cross_entropy(logits, target, reduction="none")
+def _cross_entropy(preds: Tensor, target: Tensor) -> Tensor:
+    if preds.dtype in (torch.float16, torch.bfloat16):
+        preds = preds.float()
+    return functional.cross_entropy(preds, target, reduction="none")
 
 
 def _require_per_example(values: Tensor) -> None:
@@ -290,42 +288,41 @@ def _require_per_example(values: Tensor) -> None:
             f"{tuple(values.shape)}. Reduce the other dimensions first, e.g. "
             f"values.flatten(1).mean(1)."
         )
-    if values.is_complex():
-        raise InvalidArgumentError(f"Expected real values, but got {values.dtype}.")
+    if values.is_complex() or not is_plain(values):
+        raise InvalidArgumentError(
+            f"Expected a dense tensor of real values, but got {values.dtype}, {values.layout}."
+        )
 
 
-def _call_without_leaking(function: Callable[..., object], arguments: tuple[Any, ...]) -> Tensor:
+def _call_without_leaking(
+    function: Callable[..., object], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Tensor:
     """Call user code; its exceptions and warnings may quote targets, so only their kind passes."""
     values: object = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            values = function(*arguments)
+            values = function(*arguments, **named)
     except HoldoutError:
         raise
     except Exception as error:
         failure = type(error).__name__
     else:
-        if isinstance(values, Tensor):
-            return values
         failure = f"a result of type {type(values).__name__}"
+    tensors = [a for a in (*arguments, *named.values()) if isinstance(a, Tensor) and a.ndim]
+    if isinstance(values, Tensor):
+        if values.ndim != 1 or all(len(a) == len(values) for a in tensors):
+            return values
+        failure = f"{len(values)} values (an argument was broadcast?)"
     # Raised outside the handler, so that the original is not attached as context.
-    shapes = ", ".join(
-        f"{tuple(a.shape)} {a.dtype} on {a.device}" if isinstance(a, Tensor) else type(a).__name__
-        for a in arguments
-    )
+    shapes = ", ".join(f"{tuple(a.shape)} {a.dtype} on {a.device}" for a in tensors)
     raise InvalidArgumentError(
-        f"Expected {_qualified_name(function)} to return a tensor of per-example values, but got "
-        f"{failure} for arguments ({shapes}). Its message is withheld because it may quote holdout "
-        f"data; call the function on training data to see it."
+        f"Expected {qualified_name(function)} to return one value per example, for tensors that "
+        f"all have the batch first, but got {failure} for {shapes or 'no tensors'}. Bind other "
+        f"tensors with functools.partial. An error's own message is withheld because it may quote "
+        f"holdout data; call the function on training data to see it."
     )
 
 
-def _qualified_name(function: Callable[..., Any]) -> str:
-    module = getattr(function, "__module__", "")
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{module}.{name}"
-
-
-def _is_finite_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _wide_float(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64

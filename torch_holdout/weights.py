@@ -4,20 +4,21 @@ The content is hashed where it lives. Each tensor is read as 32-bit words :math:
 words becomes :math:`\sum_i k_i x_i \bmod 2^{64}` with fixed random keys :math:`k_i`, rows are mixed
 with their position and added, and so are tensors. Permuted, negated, constant and one-ulp-changed
 tensors differ; two given models collide with probability below 2^-60 over the keys. Names, dtypes,
-shapes, the module's printed structure and its hyperparameters are hashed on the host.
+shapes, the modules' classes and printed settings, and hyperparameters are hashed on the host. What
+a module keeps in plain Python attributes is not seen: that is what ``version`` is for.
 """
 
 import hashlib
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
+from torch_holdout.content import digest, is_plain, without_addresses
 from torch_holdout.errors import InvalidArgumentError
 
 LANES = 2
@@ -31,7 +32,6 @@ def _signed(word: int) -> int:
 
 
 _STEP = _signed(0x9E3779B97F4A7C15)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @final
@@ -76,8 +76,8 @@ def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerpri
         False
     """
     model = _unwrapped(model)
-    described = [f"version={version!r}", f"structure={_ADDRESS.sub('', repr(model))}"]
-    described.append(f"hyperparameters={_hyperparameters(model)}")
+    described = [f"version={version!r}", f"hyperparameters={_hyperparameters(model)}"]
+    described += _structure(model)
     device: torch.device | None = None
     total: Tensor | None = None
     keys: dict[torch.device, Tensor] = {}
@@ -91,24 +91,35 @@ def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerpri
         total = lanes if total is None else total + lanes
     if total is None:
         total = torch.zeros(LANES, dtype=torch.int64)
-    return WeightsFingerprint(hashlib.sha256("\n".join(described).encode()).hexdigest(), total)
+    text = "\n".join(described).encode(errors="surrogatepass")
+    return WeightsFingerprint(hashlib.sha256(text).hexdigest(), total)
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
     while True:
-        if isinstance(model, DistributedDataParallel):
+        if isinstance(model, DistributedDataParallel | DataParallel):
             model = model.module
-        elif isinstance(inner := model._modules.get("_orig_mod"), nn.Module):  # torch.compile
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # torch.compile
             model = inner
         else:
             return model
 
 
+def _structure(model: nn.Module) -> Iterator[str]:
+    """Describe each module by name, class and settings, such as strides, as far as it tells."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        if not isinstance(getattr(module, "_orig_mod", None), nn.Module):
+            settings = without_addresses(module.extra_repr())
+            yield f"{_plain(name)} {type(module).__qualname__} {settings}"
+
+
 def _hyperparameters(model: nn.Module) -> str:
     hparams = getattr(model, "hparams", None)  # Lightning modules have them
-    if not isinstance(hparams, dict):
-        return ""
-    return _ADDRESS.sub("", repr(sorted((str(key), repr(value)) for key, value in hparams.items())))
+    return digest(dict(hparams), lenient=True).hex() if isinstance(hparams, Mapping) else ""
+
+
+def _plain(name: str) -> str:
+    return name.replace("_orig_mod.", "").replace("._orig_mod", "")
 
 
 def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -117,24 +128,30 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         ("buffer", model.named_buffers(remove_duplicate=False)),
     ):
         for name, tensor in named:
+            if not is_lazy(tensor) and not tensor.is_meta and not is_plain(tensor):
+                raise InvalidArgumentError(
+                    f"Expected dense weights, but {kind} {name!r} is {_what(tensor)}. Leave out "
+                    f"model= and name the queries yourself, with version= or holdout.release."
+                )
             if tensor.is_meta or is_lazy(tensor):
                 raise InvalidArgumentError(
                     f"Expected every weight to hold data, but {kind} {name!r} does not yet. "
                     f"Run the model once (lazy modules) or load its weights first."
                 )
-            yield f"{kind} {name.replace('_orig_mod.', '')}", tensor
+            yield f"{kind} {_plain(name)}", tensor
 
 
 def _tensor_lanes(tensor: Tensor, keys: Tensor) -> Tensor:
     words = _words(tensor)
     at_once = _ROWS_ON_CPU if words.device.type == "cpu" else _ROWS_ELSEWHERE
     whole = words.numel() // _ROW
-    body, tail = words[: whole * _ROW].view(whole, _ROW), words[whole * _ROW :].unsqueeze(0)
+    body = words.narrow(0, 0, whole * _ROW).view(whole, _ROW)
+    tail = words.narrow(0, whole * _ROW, words.numel() - whole * _ROW).unsqueeze(0)
     total = torch.zeros(LANES, dtype=torch.int64, device=words.device)
     position = 0
     for block in (*torch.split(body, at_once), tail):
         wide = block.to(torch.int64)
-        rows = torch.stack([(wide * key[: wide.shape[1]]).sum(1) for key in keys])
+        rows = torch.stack([(wide * key.narrow(0, 0, wide.shape[1])).sum(1) for key in keys])
         positions = torch.arange(position, position + rows.shape[1], device=words.device)
         total = total + _mix(rows + positions * _STEP).sum(1)
         position += rows.shape[1]
@@ -143,13 +160,17 @@ def _tensor_lanes(tensor: Tensor, keys: Tensor) -> Tensor:
 
 def _words(tensor: Tensor) -> Tensor:
     """Return the tensor's bytes as a flat int32 tensor, padded with zeros."""
-    flat = tensor.detach().reshape(-1).contiguous()
+    flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
     if flat.storage_offset() * flat.element_size() % 4:
         flat = flat.clone()
     octets = flat.view(torch.uint8)
     if missing := -octets.numel() % 4:
         octets = torch.cat([octets, octets.new_zeros(missing)])
     return octets.view(torch.int32)
+
+
+def _what(tensor: Tensor) -> str:
+    return "quantised" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
 
 
 def _keys(device: torch.device) -> Tensor:

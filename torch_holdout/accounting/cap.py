@@ -10,7 +10,9 @@ def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> 
 
     ``steps`` has one :math:`a = 1/(u\sigma)` for each distinct units value. B releases are B
     answers and at most B rounds of comparisons at the largest a; each other units value may leave
-    one more round open. Constant from creation, so it covers adaptive queries and stopping early.
+    one more round open. Rounds of different units values interleave, which pure mechanisms may
+    (concurrent composition, Vadhan and Wang 2021). Constant from creation, so it covers adaptive
+    queries and stopping early.
 
     Example:
         >>> epsilon_cap([0.1], budget=20)
@@ -21,8 +23,10 @@ def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> 
         0.572
     """
     largest = max(steps)
+    if math.isinf(largest):
+        return math.inf
     basic = 2 * budget * largest + (math.fsum(steps) - largest if len(steps) > 1 else 0.0)
-    if delta is None or math.isinf(basic):
+    if delta is None:
         return basic
     return min(basic, compose_pure(largest, 2 * budget + len(steps) - 1, delta))
 

@@ -10,14 +10,19 @@ It holds for adaptively chosen mechanisms when their number and parameters are f
 """
 
 import math
+from functools import lru_cache
 
 from torch_holdout.errors import InvalidArgumentError
 
+_EXACT_UP_TO = 100_000
 
+
+@lru_cache(maxsize=256)
 def compose_pure(epsilon: float, count: int, delta: float | None = None) -> float:
     """Return the epsilon of ``count`` mechanisms of ``epsilon`` each, at ``delta``.
 
-    Without ``delta`` this is the sum. Rounded up by at most one part in a billion.
+    Without ``delta`` this is the sum. Rounded up by at most one part in a billion of the sum. Above
+    100,000 mechanisms the zCDP bound stands in, which is a little larger.
 
     Example:
         >>> compose_pure(0.5, 4)
@@ -34,6 +39,9 @@ def compose_pure(epsilon: float, count: int, delta: float | None = None) -> floa
     total = epsilon * count
     if delta is None or math.isinf(total) or total == 0:
         return total
+    if count > _EXACT_UP_TO:
+        rho = count * epsilon**2 / 2
+        return min(total, rho + 2 * math.sqrt(rho * math.log(1 / delta)))
     low, high = 0.0, total
     while high - low > 1e-9 * total:
         middle = (low + high) / 2
@@ -51,9 +59,14 @@ def delta_of_pure(epsilon: float, count: int, at: float) -> float:
         >>> delta_of_pure(0.5, 4, at=2.0)
         0.0
     """
+    if at >= count * epsilon:
+        return 0.0
     log_all = count * _log1p_exp(epsilon)
+    # The number of losses is binomial: outside 27 sqrt(k) it has less than e^-1458 of the mass.
+    mean, reach = count / (1 + math.exp(epsilon)), 27 * math.sqrt(count)
+    first, last = max(0, math.floor(mean - reach)), min(count, math.ceil(mean + reach))
     terms = []
-    for losses in range(count + 1):
+    for losses in range(first, last + 1):
         margin = (count - 2 * losses) * epsilon - at
         if margin <= 0:
             break

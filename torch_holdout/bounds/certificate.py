@@ -5,7 +5,7 @@ from typing import final
 
 from torch_holdout.bounds.counting import counting_anytime
 from torch_holdout.bounds.tails import laplace_tail
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.checks import require_failure
 
 THEOREM = "transcript counting, anytime (Hoeffding over all transcripts)"
 ASSUMPTIONS = (
@@ -22,11 +22,13 @@ ASSUMPTIONS = (
 class Certificate:
     """With probability ``1 - failure`` every released answer is this close to the population mean.
 
+    Before the first release the claim is about the next query only, should it be released.
+
     The population mean is that of the *clipped* statistic. Distances are normalised (bounds mapped
     to [0, 1]); ``user_tolerance`` has them in each statistic's own units.
 
     Attributes:
-        tolerance: Holds for all releases so far (before the first one: for that one).
+        tolerance: Holds for all releases so far.
         guess_tolerance: Holds for all returned guesses so far, None if there is no such claim.
         user_tolerance: ``tolerance`` in user units, by statistic.
         user_guess_tolerance: ``guess_tolerance`` in user units, by statistic.
@@ -49,27 +51,24 @@ class Certificate:
 
     @property
     def vacuous(self) -> bool:
-        """Whether the claim says nothing (a distance of 1 or more)."""
+        """Whether the claim says nothing about some statistic (a distance of 1 or more)."""
         return self.tolerance >= 1
 
     def __str__(self) -> str:
+        confidence = f"With {100 * (1 - self.failure):g} % confidence"
+        if self.releases:
+            claim = "every released value so far is within"
+        else:
+            claim = "the next value, if it is released, is within"
+        lines = [f"{confidence} {claim} {self.tolerance:.3g} (normalised) of the population value:"]
+        for name, distance in self.user_tolerance.items():
+            guess = self.user_guess_tolerance.get(name)
+            also = "" if guess is None else f"; a returned guess +-{guess:.3g}"
+            lines.append(f"  {name} +-{distance:.3g}{also}")
         if self.vacuous:
-            return (
-                "Nothing useful can be certified here; a larger holdout or fewer releases would "
-                "help."
-            )
-        values = ", ".join(f"{name} +-{value:.3g}" for name, value in self.user_tolerance.items())
-        which = "every released value so far" if self.releases else "the first released value"
-        return "\n".join(
-            (
-                f"With {1 - self.failure:.0%} confidence {which} is within {self.tolerance:.3g} "
-                f"(normalised) of the population value: {values}.",
-                f"  theorem: {self.theorem}",
-                f"  {self.covers}",
-                "  assumes:",
-                *(f"  - {assumption}" for assumption in self.assumptions),
-            )
-        )
+            lines.append("  That says nothing useful: a larger holdout or fewer releases help.")
+        lines += [f"  theorem: {self.theorem}", f"  {self.covers}", "  assumes:"]
+        return "\n".join(lines + [f"  - {assumption}" for assumption in self.assumptions])
 
 
 @final
@@ -122,8 +121,7 @@ def certify_transcript(
         >>> round(claim.tolerance, 3), round(claim.user_tolerance["val_loss"], 2)
         (0.053, 0.27)
     """
-    if not 0 < failure < 1:
-        raise InvalidArgumentError(f"Expected `failure` between 0 and 1, but got {failure!r}.")
+    require_failure(failure)
     released = {n: _release_tolerance(transcript, c, failure) for n, c in channels.items()}
     guessed = {
         name: _guess_tolerance(transcript, channel, failure, channel.threshold)
@@ -138,8 +136,8 @@ def certify_transcript(
         failure=failure,
         releases=transcript.releases,
         theorem=THEOREM,
-        covers="returned guesses are farther off, by up to the threshold and its noise; values "
-        "repeated after exhaustion are stale and not covered",
+        covers="the population value is the mean of the clipped statistic; values repeated after "
+        "exhaustion are stale and not covered",
         assumptions=ASSUMPTIONS,
     )
 

@@ -3,6 +3,7 @@
 import math
 
 from torch_holdout.accounting.pure import log_binomial
+from torch_holdout.checks import require_failure
 from torch_holdout.errors import InvalidArgumentError
 
 
@@ -42,8 +43,7 @@ def counting_anytime(
             f"units={units}, answers={answers}, position={position}, "
             f"releases_before={releases_before}."
         )
-    if not 0 < failure < 1:
-        raise InvalidArgumentError(f"Expected `failure` between 0 and 1, but got {failure!r}.")
+    require_failure(failure)
     bracket = (
         math.log(2 / failure)
         + log_binomial(position - 1, releases_before)

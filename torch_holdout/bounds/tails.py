@@ -25,4 +25,5 @@ def laplace_tail(scale: float, failure: float, *, two_sided: bool) -> int:
         return 0
     sides = 2 if two_sided else 1
     log_target = math.log(failure) - math.log(sides) + math.log1p(math.exp(-1 / scale))
-    return max(0, math.ceil(-log_target * scale) - 1)
+    # Rounded up generously: the logarithms are right to one part in 10^15.
+    return max(0, math.ceil(-log_target * scale * (1 + 1e-12)) - 1)

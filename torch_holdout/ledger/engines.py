@@ -23,6 +23,7 @@ from torch_holdout.noise import fresh_secret
 
 BUSY_SECONDS = 60
 _MAGIC = b"SQLite format 3\x00"
+_HEADER = 100  # bytes of an SQLite file's header; the application id stands at 68
 _SUPPORTED = "sqlite:///file.db or memory://"
 
 
@@ -31,8 +32,8 @@ class Backend(Protocol):
 
     address: str
 
-    def connect(self) -> sa.Engine:
-        """Return an engine on a checked ledger, made if there is none."""
+    def connect(self, *, create: bool) -> sa.Engine:
+        """Return an engine on a checked ledger; make one if there is none and ``create``."""
 
     def exclusive(self) -> contextlib.AbstractContextManager[Any]:
         """Keep other threads out where the database itself cannot."""
@@ -46,11 +47,11 @@ def backend_for(url: str) -> Backend:
         'sqlite:////tmp/holdout.db'
     """
     parsed = _parse(url)
-    if parsed.drivername == "memory":
+    if parsed.drivername == "memory" and not parsed.database:
         return MemoryBackend.named(parsed.host)
     if parsed.drivername == "sqlite":
-        return SqliteBackend(_sqlite_path(parsed))
-    raise LedgerError(f"Expected a ledger URL like {_SUPPORTED}, but got {parsed.drivername}://.")
+        return SqliteBackend(_sqlite_path(parsed, url))
+    raise LedgerError(f"Expected a ledger URL like {_SUPPORTED}, but got {parsed}.")
 
 
 class SqliteBackend:
@@ -64,9 +65,9 @@ class SqliteBackend:
         self._path = path
         self.address = f"sqlite:///{path}"
 
-    def connect(self) -> sa.Engine:
+    def connect(self, *, create: bool) -> sa.Engine:
         """Make the file if there is none, check it, and return an engine."""
-        if not self._path.exists():
+        if create and not self._path.exists():
             self._create()
         self._check_file()
         engine = _file_engine(self._path)
@@ -84,6 +85,8 @@ class SqliteBackend:
         draft = folder / f".{self._path.name}.{fresh_secret(8).hex()}.new"
         try:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with contextlib.closing(sqlite3.connect(draft)) as plain:
+                plain.execute("PRAGMA journal_mode = WAL")  # kept in the file
             with _file_engine(draft).begin() as connection:
                 connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
                 _fill(connection)
@@ -110,13 +113,21 @@ class SqliteBackend:
             )
         try:
             with self._path.open("rb") as file:
-                start = file.read(len(_MAGIC))
+                start = file.read(_HEADER)
         except OSError as error:
             raise LedgerError(f"Cannot read the ledger {self._path}: {_reason(error)}.") from None
-        if start != _MAGIC:
+        page = int.from_bytes(start[16:18], "big") or 1
+        whole = self._path.stat().st_size % (65536 if page == 1 else page) == 0
+        if len(start) < _HEADER or not start.startswith(_MAGIC) or not whole:
             raise LedgerError(
                 f"Expected a ledger at {self._path}, but the file is empty, cut off or something "
                 f"else. It was not touched. Restore it from a backup, or choose another path."
+            )
+        # Asked of the header itself: SQLite is not let near a file that is not ours.
+        if int.from_bytes(start[68:72], "big") != APPLICATION_ID:
+            raise LedgerError(
+                f"Expected a torch_holdout ledger at {self._path}, but it is another program's "
+                f"database. It was not touched. Choose another path."
             )
         if stat.S_IMODE(mode) & 0o077:
             warnings.warn(
@@ -148,8 +159,8 @@ class MemoryBackend:
             found = cls._named[label] = cls(label)
         return found
 
-    def connect(self) -> sa.Engine:
-        """Return the one engine."""
+    def connect(self, *, create: bool) -> sa.Engine:
+        """Return the one engine; a new one is empty, so ``create`` does not matter."""
         with self.exclusive():
             if self._engine is None:
                 engine = sa.create_engine(
@@ -184,19 +195,28 @@ def _parse(url: str) -> URL:
     if parsed.password is not None:
         raise LedgerError(
             f"Expected no password in the ledger URL, because URLs end up in logs and checkpoints "
-            f"(it is not shown here either): {parsed.set(password=None)!s}. Put it into PGPASSWORD "
+            f"(it is not shown here either): {parsed}. Put it into PGPASSWORD "
             f"or a pgpass file."
         )
     return parsed
 
 
-def _sqlite_path(url: URL) -> Path:
-    if url.host or url.query or not url.database or url.database == ":memory:":
+def _sqlite_path(url: URL, text: str) -> Path:
+    if url.host or url.query or not url.database or url.database == ":memory:" or _odd(text):
         raise LedgerError(
             "Expected sqlite:///relative.db or sqlite:////absolute.db without options; for a "
             "throw-away ledger use memory://."
         )
-    return Path(url.database).expanduser().absolute()
+    try:
+        path = Path(url.database).expanduser().absolute()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise LedgerError(f"Expected a usable path in the ledger URL: {_reason(error)}.") from None
+    return path
+
+
+def _odd(url: str) -> bool:
+    return "?" in url or not url.isprintable()
 
 
 def _file_engine(path: Path) -> sa.Engine:
@@ -217,7 +237,6 @@ def _install_pragmas(engine: sa.Engine) -> None:
     def configure(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions are begun below, by hand
         for pragma in (
-            "journal_mode = WAL",
             "synchronous = FULL",
             "secure_delete = ON",
             "foreign_keys = ON",
@@ -229,6 +248,12 @@ def _install_pragmas(engine: sa.Engine) -> None:
     def begin(connection: sa.Connection) -> None:
         reads_only = connection.get_execution_options().get("reads_only", False)
         connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")
+
+    @sa.event.listens_for(engine, "commit")
+    def still_open(connection: sa.Connection) -> None:
+        # Python's commit() does nothing, silently, if the database has ended the transaction.
+        if not connection.connection.in_transaction:
+            raise sqlite3.OperationalError("the transaction was lost before it was committed")
 
 
 def _fill(connection: sa.Connection) -> None:
@@ -244,19 +269,15 @@ def _fill(connection: sa.Connection) -> None:
 def _check_content(engine: sa.Engine, address: str) -> None:
     try:
         with engine.connect().execution_options(reads_only=True) as connection:
-            application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
-            if application != APPLICATION_ID:
-                raise LedgerError(
-                    f"Expected a torch_holdout ledger at {address}, but it is another program's "
-                    f"database. It was not touched. Choose another path."
-                )
             found = connection.execute(sa.select(ledger.c.schema_version)).scalar_one()
-            if found > SCHEMA_VERSION:
+            if not 1 <= found <= SCHEMA_VERSION:
                 raise LedgerError(
-                    f"Expected a ledger of schema version {SCHEMA_VERSION} or older, but {address} "
-                    f"has version {found}. Update torch_holdout to open it."
+                    f"Expected a ledger of schema version 1 to {SCHEMA_VERSION}, but {address} has "
+                    f"version {found}. Update torch_holdout to open it."
                 )
-            damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+            damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+            if missing := set(metadata.tables) - set(sa.inspect(connection).get_table_names()):
+                damage = f"without {', '.join(sorted(missing))}"
     except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
         damage = _reason(error)
     if damage != "ok":

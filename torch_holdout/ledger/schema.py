@@ -23,6 +23,7 @@ holdouts = sa.Table(
     "th_holdouts",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("account", sa.String(32), nullable=False, unique=True),
     sa.Column("name", sa.String(200), nullable=False, unique=True),
     sa.Column("registration", sa.Text, nullable=False),
     sa.Column("fingerprint", sa.String(64), unique=True),

@@ -40,7 +40,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What a mechanism decided.
+    """What a mechanism decided. Not yet committed, so its repr shows neither answer nor secret.
 
     Attributes:
         index: The answer on the grid, or None when the guess is returned.
@@ -49,7 +49,7 @@ class Decision:
         threshold: The secret threshold to keep, None if no round stays open.
     """
 
-    index: int | None
+    index: int | None = field(repr=False)
     compared: bool
     opened: bool
     threshold: int | None = field(repr=False)

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, final
 
+from torch_holdout.checks import (
+    require_choice,
+    require_instance,
+    require_number,
+    require_text,
+)
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release
 from torch_holdout.mechanisms.sparse_vector import fires, noisy_answer, noisy_threshold, to_levels
+
+_SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
 
 
 @final
@@ -47,25 +55,26 @@ class Thresholdout(Mechanism):
     initial: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("threshold", "sigma"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidArgumentError(f"Expected `{name}` to be a number, but got {value!r}.")
-            if not (math.isfinite(value) and value >= 0):
-                raise InvalidArgumentError(
-                    f"Expected `{name}` to be finite and not negative, in normalised units (the "
-                    f"bounds mapped to [0, 1]), but got {value!r}."
-                )
-        if self.threshold >= 1:
+        require_number("threshold", self.threshold)
+        require_number("sigma", self.sigma)
+        if not 0 <= self.threshold < 1:
             raise InvalidArgumentError(
-                f"Expected `threshold` below 1, in normalised units (the bounds mapped to [0, 1]), "
-                f"but got {self.threshold!r}: no gap could ever cross it."
+                f"Expected `threshold` from 0 to below 1, in normalised units (the bounds mapped "
+                f"to [0, 1]), but got {self.threshold!r}."
             )
-        if self.guess not in ("train", "last"):
+        if self.sigma != 0 and not _SMALLEST_SIGMA <= self.sigma <= _LARGEST_SIGMA:
             raise InvalidArgumentError(
-                f"Expected `guess` to be 'train' or 'last', but got {self.guess!r}."
+                f"Expected `sigma` to be 0 (no noise, no privacy) or from {_SMALLEST_SIGMA:g} to "
+                f"{_LARGEST_SIGMA:g} in normalised units, but got {self.sigma!r}."
             )
-        if self.initial is not None and self.guess != "last":
+        require_choice("guess", self.guess, ("train", "last"))
+        if self.initial is None:
+            return
+        require_instance("initial", self.initial, Mapping)
+        for name, value in self.initial.items():
+            require_text("initial", name)
+            require_number(f"initial[{name!r}]", value)
+        if self.guess != "last":
             raise InvalidArgumentError(
                 "Expected `initial` only with guess='last'; guess='train' brings its own guess."
             )

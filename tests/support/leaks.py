@@ -1,0 +1,55 @@
+"""The leak harness: does a raw holdout value appear anywhere in something that left?"""
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+
+import numpy as np
+import torch
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
+TOLERANCE = 2e-6  # relative; a float32 of the raw value is well inside
+
+
+def raw_hits(thing, raw, path="", depth=8):
+    """List where one of the ``raw`` numbers is found, in text, bytes, tensors or containers."""
+    if depth < 0:
+        return []
+    if isinstance(thing, str):
+        return [path] if any(_near(float(n), raw) for n in _NUMBER.findall(thing)) else []
+    if isinstance(thing, bytes | bytearray):
+        return [path] if _in_bytes(bytes(thing), raw) else []
+    if isinstance(thing, bool) or thing is None:
+        return []
+    if isinstance(thing, int | float | np.number):
+        return [path] if _near(float(thing), raw) else []
+    if isinstance(thing, torch.Tensor | np.ndarray):
+        flat = torch.as_tensor(thing).detach().double().flatten().tolist()[:10_000]
+        return [path] if any(_near(value, raw) for value in flat) else []
+    return _in_parts(thing, raw, path, depth)
+
+
+def _in_parts(thing, raw, path, depth):
+    if isinstance(thing, Mapping):
+        parts = [(f"{path}[{key!r}]", part) for key, part in thing.items()]
+        parts += [(f"{path} key", key) for key in thing]
+    elif isinstance(thing, list | tuple | set | frozenset):
+        parts = [(f"{path}[{index}]", part) for index, part in enumerate(thing)]
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        parts = [(f"{path}.{key}", part) for key, part in asdict(thing).items()]
+    else:
+        parts = [(f"{path} text", str(thing))]
+    return [hit for where, part in parts for hit in raw_hits(part, raw, where, depth - 1)]
+
+
+def _near(value, raw):
+    return any(abs(value - one) <= TOLERANCE * abs(one) for one in raw)
+
+
+def _in_bytes(content, raw):
+    """Look for the value as text or as a float of either width and byte order."""
+    patterns = [struct.pack(f, one) for one in raw for f in ("<d", ">d", "<f", ">f")]
+    if any(pattern in content for pattern in patterns):
+        return True
+    return bool(raw_hits(content.decode("latin-1"), raw))

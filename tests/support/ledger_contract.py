@@ -1,0 +1,207 @@
+"""What every ledger backend must do. Subclasses give an address that can be opened again."""
+
+import threading
+
+import pytest
+from torch_holdout.errors import HoldoutMismatchError, LedgerError
+from torch_holdout.ledger import Entry, Ledger
+from torch_holdout.ledger.schema import PICO
+
+REGISTRATION = {
+    "size": 10,
+    "statistics": {"acc": {"kind": "bounded_mean", "low": 0.0, "high": 1.0, "units": 10}},
+    "budget": 3,
+}
+
+
+class Fingerprint:
+    """Stands in for a data fingerprint."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def keyed(self, key):
+        return f"{self.content}:{key.hex()}"[:64]
+
+
+def entry(query, kind="release", **changes):
+    values = {
+        "statistic": "acc",
+        "query": query,
+        "attempt": 0,
+        "kind": kind,
+        "grid_index": 3 if kind == "release" else None,
+        "value": 0.75,
+        "compared": kind == "guess",
+        "opened": False,
+        "units": 10,
+        "charge": PICO if kind == "release" else 0,
+        "seeded": False,
+    }
+    return Entry(**{**values, **changes})
+
+
+def record_twice(account):
+    account.record(entry("a"), None)
+    account.record(entry("b"), None)
+
+
+class LedgerContract:
+    @pytest.fixture
+    def address(self):
+        raise NotImplementedError
+
+    @pytest.fixture
+    def ledger(self, address):
+        ledger = Ledger(address)
+        self.register(ledger)
+        return ledger
+
+    def register(self, ledger, registration=REGISTRATION, name="val", **options):
+        options = {"budget": 3, "private": True, "fingerprint": None, **options}
+        return ledger.register(name, registration, **options)
+
+    def open(self, ledger, name="val"):
+        return ledger.account(self.register(ledger, name=name))
+
+    def summary(self, ledger, name="val"):
+        return ledger.summary(self.register(ledger, name=name))
+
+    def spend(self, ledger, query, kind="release", threshold=None, name="val", **changes):
+        with self.open(ledger, name) as account:
+            return account.record(entry(query, kind, **changes), threshold)
+
+    def test_records_are_there_after_reopening(self, ledger, address):
+        assert self.spend(ledger, "a") == 2
+        assert self.spend(ledger, "b", "guess", threshold=17) == 2
+        again = Ledger(address)
+        with self.open(again) as account:
+            assert (account.queries, account.releases, account.budget_left) == (2, 1, 2)
+            assert account.find("acc", "a").kind == "release"
+            assert account.find("acc", "b").kind == "guess"
+            assert account.find("acc", "c") is None
+            assert account.last_release("acc").position == 1
+            assert account.threshold(10) == 17
+        assert again.names() == ["val"]
+
+    def test_an_exception_rolls_everything_back(self, ledger):
+        def crash():
+            with self.open(ledger) as account:
+                account.record(entry("a"), 5)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            crash()
+        with self.open(ledger) as account:
+            assert (account.queries, account.releases) == (0, 0)
+            assert account.threshold(10) is None
+            assert account.find("acc", "a") is None
+
+    def test_no_release_beyond_the_budget(self, ledger):
+        for query in "abc":
+            self.spend(ledger, query)
+        with pytest.raises(LedgerError, match="beyond the budget"):
+            self.spend(ledger, "d")
+        assert self.summary(ledger).releases == 3
+
+    def test_one_answer_per_query_and_attempt(self, ledger):
+        self.spend(ledger, "a")
+        with pytest.raises(LedgerError):
+            self.spend(ledger, "a")
+        self.spend(ledger, "a", attempt=1)
+        with self.open(ledger) as account:
+            assert account.attempts("acc", "a") == 2
+            assert account.find("acc", "a").position == 1
+            assert account.last_release("acc").position == 2
+
+    def test_thresholds_are_kept_replaced_and_erased(self, ledger):
+        self.spend(ledger, "a", "guess", threshold=5)
+        self.spend(ledger, "b", "guess", threshold=6, units=4)
+        with self.open(ledger) as account:
+            assert (account.threshold(10), account.threshold(4)) == (5, 6)
+        self.spend(ledger, "c")  # a release ends the round of its own units only
+        with self.open(ledger) as account:
+            assert (account.threshold(10), account.threshold(4)) == (None, 6)
+        self.spend(ledger, "d")
+        self.spend(ledger, "e", threshold=9)  # the last release: nothing secret stays
+        with self.open(ledger) as account:
+            assert (account.threshold(10), account.threshold(4)) == (None, None)
+
+    def test_money_is_exact(self, ledger):
+        for index in range(3):
+            self.spend(ledger, str(index), charge=PICO // 10)
+        assert self.summary(ledger).spent == 0.3
+
+    def test_without_noise_nothing_is_private(self, ledger):
+        account = self.register(ledger, name="bare", private=False)
+        self.spend(ledger, "a", name="bare", charge=None)
+        assert ledger.summary(account).spent is None
+
+    @pytest.mark.parametrize("change", [{"size": 11}, {"budget": 4}, {"budget": "3"}, {"other": 1}])
+    def test_other_parameters_are_refused(self, ledger, change):
+        with pytest.raises(HoldoutMismatchError, match=next(iter(change))):
+            self.register(ledger, REGISTRATION | change)
+
+    def test_statistics_may_be_added_only_with_known_units(self, ledger):
+        def added(units, **changes):
+            extra = REGISTRATION["statistics"]["acc"] | {"units": units} | changes
+            return REGISTRATION | {"statistics": REGISTRATION["statistics"] | {"loss": extra}}
+
+        with pytest.raises(HoldoutMismatchError, match="loss"):
+            self.register(ledger, added(units=4))
+        self.register(ledger, added(units=10))
+        account = self.register(ledger, added(units=10))
+        assert list(ledger.summary(account).registration["statistics"]) == ["acc", "loss"]
+        with pytest.raises(HoldoutMismatchError, match="high"):
+            self.register(ledger, added(units=10, high=2.0))
+        with pytest.raises(HoldoutMismatchError, match="loss"):
+            self.register(ledger)  # now it belongs to the holdout
+        self.register(ledger, account=account)  # a handle made before it was added
+
+    def test_a_copied_handle_never_makes_or_takes_another_account(self, ledger):
+        account = self.register(ledger)
+        with pytest.raises(LedgerError, match="gone"):
+            self.register(ledger, name="other", account=account)
+        with pytest.raises(LedgerError, match="gone"):
+            self.register(ledger, account="0" * 32)
+        assert ledger.names() == ["val"]
+
+    def test_one_answer_per_transaction(self, ledger):
+        with pytest.raises(LedgerError, match="second answer"), self.open(ledger) as account:
+            record_twice(account)
+        assert self.summary(ledger).queries == 0
+
+    def test_renaming_does_not_refill(self, ledger):
+        self.register(ledger, name="one", fingerprint=Fingerprint("data"))
+        with pytest.raises(HoldoutMismatchError, match="'one'") as caught:
+            self.register(ledger, name="two", fingerprint=Fingerprint("data"))
+        assert "data:" not in str(caught.value)
+        with pytest.raises(HoldoutMismatchError, match="not the data"):
+            self.register(ledger, name="one", fingerprint=Fingerprint("other"))
+        with pytest.raises(HoldoutMismatchError, match="without one"):
+            self.register(ledger, fingerprint=Fingerprint("third"))
+        self.register(ledger, name="one", fingerprint=Fingerprint("data"))
+        self.register(ledger, name="one")
+        assert ledger.summary(self.register(ledger, name="one")).fingerprinted
+
+    def test_unknown_accounts_are_refused(self, ledger):
+        with pytest.raises(LedgerError, match="'none'"), ledger.account("none"):
+            pass
+        with pytest.raises(LedgerError, match="'none'"):
+            ledger.summary("none")
+
+    def test_threads_take_turns(self, ledger):
+        account_id = self.register(ledger, REGISTRATION | {"budget": 10}, name="busy", budget=10)
+
+        def work(worker):
+            for index in range(5):
+                with ledger.account(account_id) as account:
+                    if account.budget_left:
+                        account.record(entry(f"{worker}-{index}"), None)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert ledger.summary(account_id).releases == 10

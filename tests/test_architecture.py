@@ -1,0 +1,123 @@
+"""Imports point one way; one file samples; one file opens raw values."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch_holdout
+
+PACKAGE = Path(torch_holdout.__file__).parent
+ORDER = [
+    "errors", "checks", "traces", "noise", "content", "statistics", "weights", "data_fingerprint",
+    "results", "mechanisms", "accounting", "bounds", "registration", "ledger", "holdout", "metrics",
+    "cli",
+]  # fmt: skip
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def tree(path):
+    return ast.parse(path.read_text())
+
+
+def imported_layers(path):
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch_holdout."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.startswith("torch_holdout."):
+                    yield name.name.split(".")[1]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    if layer(path) == "__init__":
+        return
+    assert layer(path) in ORDER, "a new module needs a place in the order"
+    rank = ORDER.index(layer(path))
+    for other in imported_layers(path):
+        assert ORDER.index(other) <= rank, f"{layer(path)} may not import {other}"
+
+
+SAMPLING = {
+    "rand", "randn", "randint", "randperm", "manual_seed", "seed", "normal", "bernoulli",
+    "multinomial", "random_", "normal_", "uniform_", "exponential_", "bernoulli_", "geometric_",
+    "cauchy_", "log_normal_", "urandom", "token_bytes", "token_hex", "randbelow", "getrandbits",
+    "default_rng", "rand_like", "randn_like", "randint_like", "uuid4", "SystemRandom",
+}  # fmt: skip
+
+
+def sampling_calls(source):
+    for node in ast.walk(source):
+        if isinstance(node, ast.Attribute) and node.attr in SAMPLING:
+            yield node.attr
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                if alias.name.split(".")[0] in ("random", "secrets", "uuid"):
+                    yield alias.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_noise_samples(path):
+    used = set(sampling_calls(tree(path))) - ({"seed"} if layer(path) != "noise" else set())
+    if layer(path) == "noise":
+        assert {"urandom", "random_"} <= used
+    else:
+        assert used == set()
+
+
+def test_twin_that_samples_elsewhere_is_caught():
+    assert list(sampling_calls(ast.parse("import torch\ntorch.empty(3).normal_()"))) == ["normal_"]
+    assert list(sampling_calls(ast.parse("import secrets"))) == ["secrets"]
+
+
+def opens_raw(source):
+    return any(isinstance(n, ast.Attribute) and n.attr == "_sealed" for n in ast.walk(source))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_the_door_opens_raw_values(path):
+    allowed = layer(path) in ("statistics", "holdout")
+    assert opens_raw(tree(path)) == allowed
+    if not allowed:  # nor by name, through getattr or vars
+        assert "_sealed" not in path.read_text()
+
+
+def test_bounds_know_no_torch():
+    for path in (PACKAGE / "bounds").rglob("*.py"):
+        for node in ast.walk(tree(path)):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            assert "torch" not in names
+            assert not (isinstance(node, ast.ImportFrom) and node.module == "torch")
+
+
+def test_import_is_light():
+    """Only names are defined: nothing heavy is loaded before it is used."""
+    code = (
+        "import sys, torch; before = set(sys.modules); import torch_holdout as th;"
+        "print(sorted(m for m in set(sys.modules) - before if not m.startswith('torch_holdout')));"
+        "th.BoundedMean; th.Thresholdout; th.HoldoutError;"
+        "heavy = 'lightning pytorch_lightning torchmetrics sqlalchemy scipy typer'.split();"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["[]", "[]"]
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in torch_holdout.__all__:
+        assert getattr(torch_holdout, name).__doc__
+    assert set(torch_holdout.__all__) <= set(dir(torch_holdout))
+    with pytest.raises(AttributeError, match="nothing_like_this"):
+        torch_holdout.nothing_like_this  # noqa: B018
+
+
+def test_files_stay_short():
+    long = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in FILES}
+    assert {name: lines for name, lines in long.items() if lines > 560} == {}

@@ -1,0 +1,26 @@
+"""Each example runs, at small size, and twice."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(script, *arguments):
+    command = [sys.executable, str(ROOT / "examples" / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_plain_loop_continues_its_ledger(tmp_path):
+    ledger = str(tmp_path / "holdout.db")
+    first = run("plain_loop.py", "--ledger", ledger, "--epochs", "2")
+    assert "release" in first
+    second = run("plain_loop.py", "--ledger", ledger, "--epochs", "3")
+    assert second.count(" repeat ") == 2  # the same seed, the same weights: no new cost
+    assert "asked 3 times" in second
+
+
+def test_examples_are_all_tested():
+    names = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert names == {"plain_loop.py"}

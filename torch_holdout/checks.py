@@ -1,0 +1,76 @@
+"""Checks of arguments; each refusal says what was expected and what came."""
+
+import math
+
+from torch_holdout.errors import InvalidArgumentError
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite number that a float can hold, and not a bool.
+
+    Example:
+        >>> is_finite(0.5), is_finite(True), is_finite(float("nan")), is_finite(10**400)
+        (True, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def require_number(name: str, value: object) -> None:
+    """Refuse what is no finite number."""
+    if not is_finite(value):
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be a finite number, but got {_shown(value)}."
+        )
+
+
+def require_failure(value: object) -> None:
+    """Refuse what is no probability of failing."""
+    if not is_finite(value) or not 0 < value < 1:  # type: ignore[operator]
+        raise InvalidArgumentError(f"Expected `failure` between 0 and 1, but got {_shown(value)}.")
+
+
+def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
+    """Refuse what is no whole number in a range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
+            f"{_shown(value)}."
+        )
+
+
+def require_text(name: str, value: object) -> None:
+    """Refuse what cannot be a name."""
+    usable = isinstance(value, str) and value.strip() and len(value) <= 200
+    if not usable or not str(value).isprintable():
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be printable text of 1 to 200 characters, but got "
+            f"{_shown(value)}."
+        )
+
+
+def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse what is none of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        expected = " or ".join(map(repr, choices))
+        raise InvalidArgumentError(f"Expected `{name}` to be {expected}, but got {_shown(value)}.")
+
+
+def require_instance(name: str, value: object, expected: type) -> None:
+    """Refuse a value of the wrong type."""
+    if not isinstance(value, expected):
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be a {expected.__name__}, but got {type(value).__name__}."
+        )
+
+
+def _shown(value: object) -> str:
+    """Show a user's own argument, shortened."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
+        return "a number beyond every use"
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

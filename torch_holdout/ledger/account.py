@@ -1,0 +1,213 @@
+"""One holdout's account inside a transaction: its rows, its counters, its secrets."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, final
+
+import sqlalchemy as sa
+
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.engines import library_version, now
+from torch_holdout.ledger.schema import holdouts, queries, thresholds
+
+Kind = Literal["release", "guess"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A query and its answer, to be recorded; ``charge`` in picos of epsilon.
+
+    Until it is committed the answer must not be seen, not even in a traceback with locals.
+    """
+
+    statistic: str
+    query: str
+    attempt: int
+    kind: Kind
+    grid_index: int | None = field(repr=False)
+    value: float = field(repr=False)
+    compared: bool
+    opened: bool
+    units: int
+    charge: int | None
+    seeded: bool
+
+
+@final
+@dataclass(frozen=True)
+class Stored:
+    """An answer given earlier."""
+
+    position: int
+    kind: Kind
+    value: float
+    grid_index: int | None
+
+
+@final
+class Account:
+    """One holdout inside an open, exclusive transaction."""
+
+    def __init__(self, connection: sa.Connection, row: Any) -> None:
+        self._connection = connection
+        self._row = row
+        self._recorded = False
+        self.budget: int = row.budget
+        self.releases: int = row.releases
+        self.queries: int = row.queries
+
+    @property
+    def budget_left(self) -> int:
+        """How many releases may still be made."""
+        return self.budget - self.releases
+
+    def find(self, statistic: str, query: str) -> Stored | None:
+        """Return the first answer to a query, if it was asked before."""
+        return self._one(
+            queries.c.statistic == statistic, queries.c.query == query, queries.c.attempt == 0
+        )
+
+    def attempts(self, statistic: str, query: str) -> int:
+        """Count how often a query has been answered."""
+        found = self._connection.execute(
+            sa.select(sa.func.count()).where(
+                queries.c.holdout_id == self._row.id,
+                queries.c.statistic == statistic,
+                queries.c.query == query,
+            )
+        )
+        return int(found.scalar_one())
+
+    def last_release(self, statistic: str) -> Stored | None:
+        """Return the latest release of a statistic."""
+        return self._one(queries.c.statistic == statistic, queries.c.kind == "release")
+
+    def threshold(self, units: int) -> int | None:
+        """Return the open round's secret threshold."""
+        found = self._connection.execute(
+            sa.select(thresholds.c.threshold).where(*self._round(units))
+        ).scalar_one_or_none()
+        return None if found is None else int(found)
+
+    def record(self, entry: Entry, threshold: int | None) -> int:
+        """Write an answer, its charge and the next secret; return the budget that is left.
+
+        After the last release every secret is erased: no round is open any more.
+        """
+        released = entry.kind == "release"
+        if released and self.budget_left < 1:
+            raise LedgerError("A release beyond the budget was stopped; nothing was recorded.")
+        if self._recorded:
+            raise LedgerError(
+                "A second answer in one transaction was stopped; nothing is recorded."
+            )
+        self._recorded = True
+        self.queries += 1
+        self.releases += released
+        row = asdict(entry) | {"asked_at": now(), "version": library_version()}
+        chain = chained(self._row.chain, self.queries, row)
+        self._connection.execute(
+            queries.insert().values(
+                holdout_id=self._row.id, position=self.queries, chain=chain, **row
+            )
+        )
+        spent = None
+        if self._row.spent is not None and entry.charge is not None:
+            spent = self._row.spent + entry.charge
+        self._connection.execute(
+            holdouts.update()
+            .where(holdouts.c.id == self._row.id)
+            .values(
+                queries=self.queries,
+                releases=self.releases,
+                rounds=self._row.rounds + entry.opened,
+                spent=spent,
+                chain=chain,
+            )
+        )
+        self._keep_secret(entry.units, threshold)
+        return self.budget_left
+
+    def _keep_secret(self, units: int, threshold: int | None) -> None:
+        stale = self._round(units) if self.budget_left else self._round(units)[:1]
+        self._connection.execute(thresholds.delete().where(*stale))
+        if threshold is not None and self.budget_left:
+            self._connection.execute(
+                thresholds.insert().values(
+                    holdout_id=self._row.id, units=units, threshold=threshold
+                )
+            )
+
+    def _round(self, units: int) -> tuple[sa.ColumnElement[bool], ...]:
+        return (thresholds.c.holdout_id == self._row.id, thresholds.c.units == units)
+
+    def _one(self, *conditions: sa.ColumnElement[bool]) -> Stored | None:
+        row = self._connection.execute(
+            sa.select(queries.c.position, queries.c.kind, queries.c.value, queries.c.grid_index)
+            .where(queries.c.holdout_id == self._row.id, *conditions)
+            .order_by(queries.c.position.desc())
+            .limit(1)
+        ).one_or_none()
+        return None if row is None else Stored(*row)
+
+
+def check_rows(connection: sa.Connection, row: Any, address: str) -> None:
+    """Refuse an account whose rows, counters and hash chain do not fit together.
+
+    It finds damage and careless edits; whoever rewrites the whole chain is not found out.
+    """
+    counted = {"queries": 0, "releases": 0, "rounds": 0, "spent": 0}
+    chain = first_link(row.name)
+    for found in connection.execute(
+        sa.select(queries).where(queries.c.holdout_id == row.id).order_by(queries.c.position)
+    ).mappings():
+        content = {key: found[key] for key in _CHAINED}
+        chain = chained(chain, found["position"], content)
+        counted["queries"] += 1
+        counted["releases"] += found["kind"] == "release"
+        counted["rounds"] += found["opened"]
+        counted["spent"] += found["charge"] or 0
+        if chain != found["chain"] or found["position"] != counted["queries"]:
+            break
+    counters = {key: getattr(row, key) or 0 for key in counted}
+    budget = parsed_registration(row, address).get("budget")
+    if chain != row.chain or counted != counters or budget != row.budget:
+        raise _damaged(row.name, address)
+
+
+def first_link(name: str) -> str:
+    """Start a hash chain."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def parsed_registration(row: Any, address: str) -> dict[str, Any]:
+    """Read an account's stored parameters."""
+    try:
+        found = json.loads(row.registration)
+        found["statistics"].items()
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise _damaged(row.name, address) from None
+    return dict(found)
+
+
+def canonical(content: dict[str, Any]) -> str:
+    """Write JSON in one way only, so that it can be compared and hashed."""
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
+
+
+def chained(previous: str, position: int, row: dict[str, Any]) -> str:
+    """Link a row to all rows before it, so that an edited or deleted row is noticed."""
+    content = canonical({"position": position, **dict(sorted(row.items()))})
+    return hashlib.sha256(f"{previous}{content}".encode()).hexdigest()
+
+
+def _damaged(name: str, address: str) -> LedgerError:
+    return LedgerError(
+        f"Expected the rows of holdout {name!r} in {address} to fit together, but they do not: "
+        f"some were edited or lost. Nothing was repaired. Restore the ledger from a backup."
+    )
+
+
+_CHAINED = (*(f.name for f in fields(Entry)), "asked_at", "version")

@@ -1,0 +1,244 @@
+"""The accounts behind one URL. One transaction per query, committed before anything returns."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import sqlalchemy as sa
+
+from torch_holdout.data_fingerprint import DataFingerprint
+from torch_holdout.errors import HoldoutMismatchError, LedgerError
+from torch_holdout.ledger.account import (
+    Account,
+    canonical,
+    check_rows,
+    first_link,
+    parsed_registration,
+)
+from torch_holdout.ledger.engines import backend_for, now
+from torch_holdout.ledger.schema import PICO, holdouts, keys, queries
+from torch_holdout.noise import fresh_secret
+
+
+@final
+@dataclass(frozen=True)
+class Summary:
+    """The counters of an account; all of them follow from the transcript."""
+
+    registration: dict[str, Any]
+    fingerprinted: bool
+    budget: int
+    queries: int
+    releases: int
+    rounds: int
+    spent: float | None
+    last_release: int
+
+
+@final
+class Ledger:
+    """The accounts behind one URL.
+
+    Example:
+        >>> ledger = Ledger("memory://")
+        >>> account = ledger.register(
+        ...     "val", {"statistics": {}, "budget": 3}, budget=3, private=True, fingerprint=None
+        ... )
+        >>> with ledger.account(account) as opened:
+        ...     opened.budget_left
+        3
+    """
+
+    def __init__(self, url: str) -> None:
+        self._backend = backend_for(url)
+        self._connected: sa.Engine | None = None
+        self.address = self._backend.address
+
+    def register(
+        self,
+        name: str,
+        registration: dict[str, Any],
+        *,
+        budget: int,
+        private: bool,
+        fingerprint: DataFingerprint | None,
+        account: str | None = None,
+    ) -> str:
+        """Create the account, or check that it exists with the same parameters; return its id.
+
+        Args:
+            name: The holdout's name.
+            registration: Everything that is fixed; any difference is refused, except that a
+                statistic may be added whose units value is registered already.
+            budget: Releases allowed.
+            private: Whether the noise gives privacy at all.
+            fingerprint: The data's fingerprint, or None.
+            account: The id that a copied handle carries: this very account must exist (it may
+                have more statistics by now); no other is made or taken for it.
+        """
+        with self._transaction(create=account is None) as connection:
+            keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
+            row = _locked(connection, holdouts.c.name == name)
+            if account is not None and (row is None or row.account != account):
+                raise self._gone(name)
+            if row is not None:
+                check_rows(connection, row, self.address)
+                stored = parsed_registration(row, self.address)
+                merged = _merged(row, stored, registration, keyed, lenient=account is not None)
+                if merged != stored:
+                    _update(connection, row.id, registration=canonical(merged))
+                return str(row.account)
+            _refuse_renamed(connection, name, keyed)
+            account = fresh_secret(16).hex()
+            connection.execute(
+                holdouts.insert().values(
+                    account=account,
+                    name=name,
+                    registration=canonical(registration),
+                    fingerprint=keyed,
+                    budget=budget,
+                    queries=0,
+                    releases=0,
+                    rounds=0,
+                    spent=0 if private else None,
+                    chain=first_link(name),
+                    created_at=now(),
+                )
+            )
+        return account
+
+    @contextlib.contextmanager
+    def account(self, account: str) -> Iterator[Account]:
+        """Open an account exclusively; leaving the block commits, an exception rolls back."""
+        with self._transaction() as connection:
+            row = _locked(connection, holdouts.c.account == account)
+            if row is None:
+                raise self._gone(account)
+            yield Account(connection, row)
+
+    def summary(self, account: str) -> Summary:
+        """Read an account's counters without blocking anyone."""
+        with self._transaction(reads_only=True) as connection:
+            row = connection.execute(
+                sa.select(holdouts).where(holdouts.c.account == account)
+            ).one_or_none()
+            if row is None:
+                raise self._gone(account)
+            last = connection.execute(
+                sa.select(sa.func.max(queries.c.position)).where(
+                    queries.c.holdout_id == row.id, queries.c.kind == "release"
+                )
+            ).scalar_one()
+            return Summary(
+                registration=parsed_registration(row, self.address),
+                fingerprinted=row.fingerprint is not None,
+                budget=row.budget,
+                queries=row.queries,
+                releases=row.releases,
+                rounds=row.rounds,
+                spent=None if row.spent is None else row.spent / PICO,
+                last_release=last or 0,
+            )
+
+    def names(self) -> list[str]:
+        """List the holdouts, oldest first."""
+        with self._transaction(reads_only=True) as connection:
+            found = connection.execute(sa.select(holdouts.c.name).order_by(holdouts.c.id))
+            return [str(name) for name in found.scalars()]
+
+    def _gone(self, which: str) -> LedgerError:
+        return LedgerError(
+            f"Expected holdout {which!r} in {self.address}, where this handle was made, but it is "
+            f"gone or replaced. A new one would be a new budget, so none was made or used."
+        )
+
+    @contextlib.contextmanager
+    def _transaction(
+        self, *, reads_only: bool = False, create: bool = False
+    ) -> Iterator[sa.Connection]:
+        with self._backend.exclusive():
+            if self._connected is None:
+                self._connected = self._backend.connect(create=create)
+            engine = self._connected.execution_options(reads_only=reads_only)
+            try:
+                with engine.begin() as connection:
+                    yield connection
+            except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+                reason = str(getattr(error, "orig", None) or type(error).__name__)
+            else:
+                return
+        raise LedgerError(
+            f"The ledger {self.address} could not be used ({reason}); nothing was released. If "
+            f"another process holds it, try again; if the disk is full or the file damaged, repair "
+            f"that first."
+        ) from None
+
+
+def _locked(connection: sa.Connection, which: sa.ColumnElement[bool]) -> Any:
+    return connection.execute(sa.select(holdouts).where(which).with_for_update()).one_or_none()
+
+
+def _update(connection: sa.Connection, identity: int, **values: Any) -> None:
+    connection.execute(holdouts.update().where(holdouts.c.id == identity).values(**values))
+
+
+def _key(connection: sa.Connection) -> bytes:
+    found = connection.execute(sa.select(keys.c.secret).where(keys.c.purpose == "fingerprint"))
+    return bytes(found.scalar_one())
+
+
+def _merged(
+    row: Any, stored: dict[str, Any], given: dict[str, Any], keyed: str | None, *, lenient: bool
+) -> dict[str, Any]:
+    """Return the stored registration with the statistics that were added, or refuse."""
+    known = {statistic["units"] for statistic in stored["statistics"].values()}
+    added = {
+        key: statistic
+        for key, statistic in given["statistics"].items()
+        if key not in stored["statistics"] and statistic["units"] in known
+    }
+    merged = stored | {"statistics": stored["statistics"] | added}
+    if lenient:
+        given = given | {"statistics": merged["statistics"] | given["statistics"]}
+    differences = [
+        f"{path}: stored {old}, given {new}" for path, old, new in _differences(merged, given)
+    ]
+    if keyed is not None and row.fingerprint != keyed:
+        differences.append(
+            "fingerprint: the data is not the data this holdout was made with"
+            if row.fingerprint
+            else "fingerprint: the holdout was made without one"
+        )
+    if differences:
+        raise HoldoutMismatchError(
+            f"Expected holdout {row.name!r} to be opened with the parameters of its making, but: "
+            + "; ".join(differences)
+            + ". Use the stored ones, or give new data a new name. Nothing was charged."
+        )
+    return merged
+
+
+def _differences(
+    stored: dict[str, Any], given: dict[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for key in [*stored, *(key for key in given if key not in stored)]:
+        old, new = stored.get(key, "nothing"), given.get(key, "nothing")
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield f"{prefix}{key}", old, new
+
+
+def _refuse_renamed(connection: sa.Connection, name: str, keyed: str | None) -> None:
+    if keyed is None:
+        return
+    twin = connection.execute(
+        sa.select(holdouts.c.name).where(holdouts.c.fingerprint == keyed)
+    ).scalar_one_or_none()
+    if twin is not None:
+        raise HoldoutMismatchError(
+            f"Expected new data for the new holdout {name!r}, but this data is already holdout "
+            f"{twin!r}; another name does not refill its budget. Open it by that name."
+        )

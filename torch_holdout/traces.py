@@ -1,0 +1,39 @@
+"""Exceptions that leave without the frames they went through."""
+
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch_holdout.errors import HoldoutError
+
+_Result = TypeVar("_Result")
+
+
+def without_trace(action: Callable[[], _Result]) -> _Result:
+    """Run ``action``; an exception leaves bare: no traceback into it, no cause, no context.
+
+    Frames keep local variables, and some loggers print them: a raw sum, or an answer that was not
+    committed. So the type and the message of our own errors pass, of others only type and place.
+
+    Example:
+        >>> without_trace(lambda: 1 // 0)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.HoldoutError: ... ZeroDivisionError in <lambda>, line 1; ...
+    """
+    bare: BaseException
+    try:
+        return action()
+    except HoldoutError as error:
+        bare = type(error)(*error.args)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        bare = HoldoutError(
+            f"The holdout could not answer: {type(error).__name__} in {place.name}, line "
+            f"{place.lineno}; nothing was released. The error's own message is withheld, because "
+            f"it may quote holdout data."
+        )
+    except BaseException as error:  # an interrupt, an exit
+        bare = type(error)(*error.args)
+    # Outside the handlers, so that Python does not attach the original as context.
+    raise bare
