@@ -10,10 +10,27 @@ import torch_holdout
 
 PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
-    "errors", "checks", "traces", "noise", "content", "statistics", "weights", "data_fingerprint",
-    "results", "mechanisms", "accounting", "bounds", "registration", "ledger", "holdout", "metrics",
+    "errors",
+    "checks",
+    "traces",
+    "noise",
+    "ranks",
+    "content",
+    "statistics",
+    "weights",
+    "data_fingerprint",
+    "results",
+    "mechanisms",
+    "accounting",
+    "bounds",
+    "registration",
+    "ledger",
+    "overview",
+    "holdout",
+    "eval_mode",
+    "metrics",
     "cli",
-]  # fmt: skip
+]
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

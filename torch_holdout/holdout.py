@@ -2,21 +2,18 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from torch_holdout.accounting import epsilon_cap, sampling_delta
-from torch_holdout.bounds.certificate import Certificate, Channel, Transcript, certify_transcript
+from torch_holdout.bounds.certificate import Certificate
 from torch_holdout.checks import require_instance, require_number, require_whole
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import (
-    HoldoutError,
     InvalidArgumentError,
     LedgerError,
     PartialPassError,
@@ -25,14 +22,14 @@ from torch_holdout.errors import (
 from torch_holdout.ledger import Account, Entry, Ledger
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
-from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise, sampler_error
+from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
+from torch_holdout.overview import certificate_of, status_of
+from torch_holdout.ranks import gathered, on_first_rank, rank_and_world
 from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
 from torch_holdout.statistics import SealedSums, Statistic
 from torch_holdout.traces import without_trace
 from torch_holdout.weights import LANES, WeightsFingerprint
-
-_Result = TypeVar("_Result")
 
 
 @final
@@ -175,66 +172,34 @@ class ReusableHoldout:
             fresh: Ask again although the answer is known: a forced release. It removes the bias of
                 having picked the luckiest noise, not the overfitting to the holdout.
         """
+        guesses = {} if guess is None else {name: guess}
+        return self.release_all({name: sums}, query=query, guesses=guesses, fresh=fresh)[name]
+
+    def release_all(
+        self,
+        sums: Mapping[str, SealedSums],
+        *,
+        query: str | WeightsFingerprint,
+        guesses: Mapping[str, float | SealedSums] | None = None,
+        fresh: bool = False,
+    ) -> dict[str, Answer]:
+        """Answer one query for several statistics, with a single host read; see ``release``.
+
+        They are asked in registered order, each in its own transaction, so the budget may run out
+        between them.
+        """
         # Nothing that goes wrong inside may carry a raw value or an uncommitted answer out.
-        return without_trace(lambda: self._release(name, sums, query, guess, fresh))
+        return without_trace(lambda: self._release_all(sums, query, guesses or {}, fresh))
 
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
         summary = self._ledger.summary(self._attached())
-        registered = summary.registration["statistics"]
-        steps = {
-            s["units"]: self.mechanism.epsilon_per_step(s["units"]) for s in registered.values()
-        }
-        delta = self._registration.delta
-        epsilon = epsilon_cap(list(steps.values()), summary.budget, delta)
-        per_draw = max(sampler_error(4 * self._registration.scale(units)) for units in steps)
-        return Status(
-            name=self.name,
-            size=self.size,
-            queries=summary.queries,
-            releases=summary.releases,
-            guesses=summary.queries - summary.releases,
-            budget=summary.budget,
-            budget_left=summary.budget - summary.releases,
-            exhausted=summary.releases >= summary.budget,
-            epsilon=epsilon,
-            epsilon_spent=math.inf if summary.spent is None else summary.spent,
-            delta=delta,
-            sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
-            rounds=summary.rounds,
-            seeded=self._noise.seeded,
-            renaming_detected=summary.fingerprinted,
-            ledger=self._ledger.address,
-            cost_per_release={name: 2 * steps[s["units"]] for name, s in registered.items()},
-            mechanism=summary.registration["mechanism"],
-            statistics=registered,
-        )
+        return status_of(self._registration, summary, self._ledger.address)
 
     def certificate(self, failure: float = 0.05) -> Certificate:
         """Say how far the published values can be from the population, with the theorem."""
         summary = self._ledger.summary(self._attached())
-        registered = summary.registration["statistics"]
-        mechanism = summary.registration["mechanism"]
-        facts = Transcript(
-            queries=summary.queries,
-            releases=summary.releases,
-            last_release=summary.last_release,
-            budget=summary.budget,
-            rounds=summary.budget + len({s["units"] for s in registered.values()}) - 1,
-            answers=1 + max(s["grid"] for s in registered.values()),
-        )
-        channels = {
-            name: Channel(
-                units=s["units"],
-                resolution=self._registration.levels,
-                grid=s["grid"],
-                sigma=mechanism["sigma"],
-                threshold=mechanism["threshold"],
-                width=s["high"] - s["low"],
-            )
-            for name, s in registered.items()
-        }
-        return certify_transcript(facts, channels, failure)
+        return certificate_of(self._registration, summary, failure)
 
     def __copy__(self) -> "ReusableHoldout":
         return self
@@ -267,22 +232,36 @@ class ReusableHoldout:
             )
         return self._account
 
-    def _release(
+    def _release_all(
         self,
-        name: str,
-        sums: SealedSums,
+        sums: Mapping[str, SealedSums],
         query: str | WeightsFingerprint,
-        guess: float | SealedSums | None,
+        guesses: Mapping[str, float | SealedSums],
         fresh: bool,
-    ) -> Answer:
-        self._require_sums(name, sums)
+    ) -> dict[str, Answer]:
+        for name, own in sums.items():
+            self._require_sums(name, own)
+            self._require_usable_guess(name, own, guesses.get(name))
         if not isinstance(query, WeightsFingerprint | str):
             raise InvalidArgumentError(
                 f"Expected `query` to be text or a weights fingerprint, but got "
                 f"{type(query).__name__}."
             )
-        self._require_usable_guess(name, sums, guess)
-        reading = self._read(name, sums, query, guess)
+        asked = [name for name in self._registration.statistics if name in sums]
+        world = max((own.world for own in sums.values()), default=1)
+        readings = self._read(asked, sums, query, guesses, world)
+        for reading in readings.values():
+            self._require_whole_pass(reading)
+        if self.mechanism.wants_guess() and any(r.guess is None for r in readings.values()):
+            raise InvalidArgumentError(
+                "Expected a guess with every query, because the mechanism compares with the "
+                "training value. Pass guess= (or call metric.update_train)."
+            )
+        return on_first_rank(
+            world, lambda: {name: self._answer(name, readings[name], fresh) for name in asked}
+        )
+
+    def _require_whole_pass(self, reading: "_Reading") -> None:
         if not reading.complete:
             raise PartialPassError(
                 f"Expected a pass over all {self.size} examples of holdout {self.name!r}, each "
@@ -295,12 +274,6 @@ class ReusableHoldout:
                 "they changed while the holdout was read. Call model.eval() first and do not train "
                 "inside the pass. Nothing was released or charged."
             )
-        if self.mechanism.wants_guess() and reading.guess is None:
-            raise InvalidArgumentError(
-                f"Expected a guess with every query of {name!r}, because the mechanism compares "
-                f"with the training value. Pass guess= (or call metric.update_train)."
-            )
-        return _on_first_rank(sums.world, lambda: self._answer(name, reading, fresh))
 
     def _answer(self, name: str, reading: "_Reading", fresh: bool) -> Answer:
         key = _query_key(self._registration.statistic(name), reading.query)
@@ -358,40 +331,56 @@ class ReusableHoldout:
 
     def _read(
         self,
-        name: str,
-        sums: SealedSums,
+        names: list[str],
+        sums: Mapping[str, SealedSums],
         query: str | WeightsFingerprint,
-        guess: float | SealedSums | None,
-    ) -> "_Reading":
+        guesses: Mapping[str, float | SealedSums],
+        world: int,
+    ) -> dict[str, "_Reading"]:
         """Bring everything to the host in one read, over all ranks."""
-        if sums.world == 1 and sums.kept != self.size:
-            return _Reading(0, sums.kept, None, "", complete=False, steady=True)
-        parts = [_column(sums)]
-        if isinstance(guess, SealedSums):
-            parts.append(_column(guess))
-        sealed = 3 * len(parts)
+        columns = [_column(sums[name]) for name in names]
+        columns += [_column(g) for g in map(guesses.get, names) if isinstance(g, SealedSums)]
+        parts = list(columns)
         if isinstance(query, WeightsFingerprint):
             parts += [query.lanes, query.lanes if query.confirm is None else query.confirm]
-        device = parts[0].device
-        rows = _gathered(torch.cat([part.to(device) for part in parts]), sums.world)
-        columns = [sum(row[i] for row in rows) for i in range(sealed)]
-        # Every rank has its share, padded or not: otherwise examples were left out or seen twice.
-        share = -(-self.size // sums.world)
-        whole = sums.world == 1 or all(row[2] == share for row in rows)
-        given: Fraction | None
-        if isinstance(guess, SealedSums):
-            examples = columns[4] * self._registration.levels
-            given = Fraction(columns[3], examples) if examples else None
-        else:
-            given = _normalised(self._registration.statistic(name), guess)
-        return _Reading(
-            total=columns[0],
-            seen=columns[2],
-            guess=given,
-            complete=whole and columns[1] == self.size,
-            query=query if isinstance(query, str) else query.query(rows[0][sealed:][:LANES]),
-            steady=isinstance(query, str) or _steady(query, [row[sealed:] for row in rows]),
+        device = next(
+            (own._sealed.device for own in sums.values() if own._sealed is not None), None
         )
+        rows = gathered(torch.cat([part.to(device) for part in parts]), world)
+        lanes = [row[3 * len(columns) :] for row in rows]
+        triples = iter([[row[3 * i : 3 * i + 3] for row in rows] for i in range(len(columns))])
+        own = {name: next(triples) for name in names}
+        training = {n: next(triples) for n in names if isinstance(guesses.get(n), SealedSums)}
+        text = query if isinstance(query, str) else query.query(lanes[0][:LANES])
+        steady = isinstance(query, str) or _steady(query, lanes)
+        return {
+            name: _Reading(
+                total=sum(row[0] for row in own[name]),
+                seen=sum(row[2] for row in own[name]),
+                guess=self._given(name, guesses.get(name), training.get(name)),
+                query=text,
+                complete=self._complete(own[name]),
+                steady=steady,
+            )
+            for name in names
+        }
+
+    def _complete(self, rows: list[list[int]]) -> bool:
+        """Whether all examples were kept and every rank had its share, padded or not."""
+        share = -(-self.size // len(rows))
+        even = len(rows) == 1 or all(seen == share for _, _, seen in rows)
+        return even and sum(kept for _, kept, _ in rows) == self.size
+
+    def _given(
+        self, name: str, guess: float | SealedSums | None, rows: list[list[int]] | None
+    ) -> Fraction | None:
+        if rows is not None:
+            examples = sum(kept for _, kept, _ in rows) * self._registration.levels
+            return Fraction(sum(row[0] for row in rows), examples) if examples else None
+        if guess is None or isinstance(guess, SealedSums):
+            return None
+        normalised = self._registration.statistic(name).to_normalised(float(guess))
+        return Fraction(min(max(normalised, 0.0), 1.0))
 
     def _require_sums(self, name: str, sums: SealedSums) -> None:
         statistic = self._registration.statistic(name)
@@ -407,10 +396,11 @@ class ReusableHoldout:
                 f"Expected sums made by `holdout.accumulator({name!r})` of this holdout, but these "
                 f"belong to another holdout or statistic."
             )
-        if sums.world > 1 and sums.world != _world():
+        _, world = rank_and_world()
+        if sums.world not in (1, world):
             raise InvalidArgumentError(
                 f"Expected a process group of {sums.world} ranks, for which these sums were made, "
-                f"but there are {_world()}."
+                f"but there are {world}."
             )
 
     def _require_usable_guess(
@@ -455,10 +445,6 @@ def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHo
     return holdout
 
 
-def _world() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
 def _column(sums: SealedSums) -> Tensor:
     total = sums._sealed
     if total is None:
@@ -466,39 +452,10 @@ def _column(sums: SealedSums) -> Tensor:
     return torch.stack([total, total.new_full((), sums.kept), total.new_full((), sums.seen)])
 
 
-def _gathered(packed: Tensor, world: int) -> list[list[int]]:
-    if world == 1:
-        return [packed.tolist()]
-    if dist.get_backend() == "nccl":
-        packed = packed.to(torch.device("cuda", torch.cuda.current_device()))
-    rows = [torch.empty_like(packed) for _ in range(world)]
-    dist.all_gather(rows, packed)
-    return list(torch.stack(rows).tolist())
-
-
 def _steady(query: WeightsFingerprint, lanes: list[list[int]]) -> bool:
     """Whether the weights were the same before and after the pass, and on every rank."""
     same = all(row[:LANES] == row[LANES:] and row == lanes[0] for row in lanes)
     return same and bool(query.structure)
-
-
-def _on_first_rank(world: int, action: Callable[[], _Result]) -> _Result:
-    """Run on rank 0 and give every rank its result, or its error, so that none waits forever."""
-    if world == 1:
-        return action()
-    box: list[Any] = [None]
-    if dist.get_rank() == 0:
-        try:
-            box[0] = action()
-        except HoldoutError as error:
-            box[0] = error
-        except Exception as error:
-            box[0] = HoldoutError(f"Rank 0 failed with {type(error).__name__}.")
-    dist.broadcast_object_list(box, src=0)
-    if isinstance(box[0], Exception):
-        raise box[0]
-    result: _Result = box[0]
-    return result
 
 
 def _query_key(statistic: Statistic, query: str) -> str:
@@ -508,12 +465,6 @@ def _query_key(statistic: Statistic, query: str) -> str:
 
 def _charge(step: float, steps: int) -> int | None:
     return None if math.isinf(step) else steps * math.ceil(step * PICO)
-
-
-def _normalised(statistic: Statistic, guess: float | None) -> Fraction | None:
-    if guess is None:
-        return None
-    return Fraction(min(max(statistic.to_normalised(float(guess)), 0.0), 1.0))
 
 
 def _checked_fingerprint(fingerprint: DataFingerprint | None, size: int) -> DataFingerprint | None:

@@ -5,7 +5,6 @@ import warnings
 from typing import Any, Literal, NoReturn, final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.wrappers import BootStrapper
@@ -16,10 +15,11 @@ from torch_holdout.errors import (
     HoldoutWarning,
     InvalidArgumentError,
     PartialPassError,
-    WeightsChangedError,
 )
+from torch_holdout.eval_mode import require_eval
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.noise import fresh_secret
+from torch_holdout.ranks import rank_and_world
 from torch_holdout.results import Answer
 from torch_holdout.statistics import SealedSums
 from torch_holdout.weights import WeightsFingerprint, weights_fingerprint
@@ -172,11 +172,11 @@ class ReusableHoldoutMetric(Metric):
 
     def _new_sums(self) -> SealedSums:
         # Not made with the metric: the process group may come later.
-        rank, world = _rank_and_world()
+        rank, world = rank_and_world()
         return self.holdout.accumulator(self.statistic_name, rank=rank, world=world)
 
     def _look_at(self, model: nn.Module) -> WeightsFingerprint:
-        _require_eval(model)
+        require_eval(model)
         return weights_fingerprint(model, self.version)
 
     def _query(self) -> str | WeightsFingerprint:
@@ -253,38 +253,6 @@ class _Reference:
 
     def __repr__(self) -> str:
         return f"<reference to {type(self.target).__name__}>"
-
-
-def _rank_and_world() -> tuple[int, int]:
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
-
-
-def _require_eval(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if _depends_on_batch_or_chance(module):
-            raise WeightsChangedError(
-                f"Expected every example's value to depend on that example and the weights only, "
-                f"but {name or 'the model'!r} ({type(module).__name__}) is in training mode or "
-                f"uses its batch. Call model.eval() before the pass; a BatchNorm needs running "
-                f"statistics. Nothing was charged."
-            )
-
-
-def _depends_on_batch_or_chance(module: nn.Module) -> bool:
-    """Whether it may; only torch's own layers are known to be the same in both modes."""
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return module.training or module.running_mean is None
-    if not module.training or isinstance(module, Metric):
-        return False
-    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
-        return module.track_running_stats
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        return module.p > 0
-    chance = getattr(module, "dropout", 0.0)  # recurrent and attention layers
-    drops = isinstance(chance, float) and chance > 0
-    return drops or isinstance(module, nn.RReLU) or not type(module).__module__.startswith("torch.")
 
 
 def _inside_bootstrap() -> bool:
