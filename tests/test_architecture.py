@@ -10,26 +10,10 @@ import torch_holdout
 
 PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
-    "errors",
-    "checks",
-    "traces",
-    "noise",
-    "ranks",
-    "content",
-    "statistics",
-    "weights",
-    "data_fingerprint",
-    "results",
-    "mechanisms",
-    "accounting",
-    "bounds",
-    "registration",
-    "ledger",
-    "overview",
-    "holdout",
-    "eval_mode",
-    "metrics",
-    "cli",
+    *("errors", "checks", "traces", "noise", "ranks", "content", "statistics", "weights"),
+    *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds"),
+    *("registration", "ledger", "overview", "holdout", "eval_mode", "metrics"),
+    *("_interception", "_evaluation", "_guard", "lightning", "pytorch_lightning", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch_holdout.statistics import BoundedMean as BoundedMean
     from torch_holdout.statistics import CrossEntropy as CrossEntropy
     from torch_holdout.statistics import ZeroOne as ZeroOne
+    from torch_holdout.subsets import fixed_subset as fixed_subset
 
 _HOME = {
     "Answer": "results",
@@ -49,6 +50,7 @@ _HOME = {
     "WeightsChangedError": "errors",
     "ZeroOne": "statistics",
     "fingerprint": "data_fingerprint",
+    "fixed_subset": "subsets",
 }
 
 __all__ = sorted(_HOME)

@@ -215,6 +215,17 @@ def sampler_error(scale: float) -> float:
     return 2.0 * (len(_bit_thresholds(scale)) + 1) * 2.0**-UNIFORM_BITS if scale else 0.0
 
 
+def fixed_permutation(size: int, seed: int) -> list[int]:
+    """Return the numbers below ``size`` in an order that only ``seed`` decides (public).
+
+    Example:
+        >>> sorted(fixed_permutation(4, seed=1))
+        [0, 1, 2, 3]
+    """
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+    return [int(index) for index in order.tolist()]
+
+
 def fresh_secret(size: int = 32) -> bytes:
     """Return bytes nobody has seen, for keys and identifiers."""
     return os.urandom(size)

@@ -1,0 +1,407 @@
+"""The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
+
+import functools
+import logging
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Literal
+
+import torch
+from torchmetrics import Metric
+
+from torch_holdout._evaluation import DIFF, Evaluation
+from torch_holdout._interception import Interception, Step
+from torch_holdout.checks import require_choice, require_instance, require_whole
+from torch_holdout.errors import (
+    BudgetExhaustedError,
+    HoldoutWarning,
+    InvalidArgumentError,
+    UnguardedLogError,
+)
+from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.metrics import ReusableHoldoutMetric
+from torch_holdout.ranks import rank_and_world
+from torch_holdout.results import Answer
+
+_log = logging.getLogger("torch_holdout")
+
+
+class HoldoutGuardHooks:
+    """Route validation through a holdout, so that every decision reads only guarded values.
+
+    The guarded step returns ``{statistic: per-example values}`` and logs nothing; the guard
+    accumulates on the device, asks the holdout once per full pass, and logs the answers in
+    ``on_validation_epoch_end``, before EarlyStopping, ModelCheckpoint, schedulers, loggers and the
+    progress bar read them. It logs each statistic under its own name, and ``holdout/budget_left``,
+    ``holdout/releases``, ``holdout/exhausted``, ``holdout/<statistic>/is_release`` (with several
+    guards ``holdout/<holdout>/...``). A module that defines ``holdout_step(batch, batch_idx)`` has
+    that called instead of its ``validation_step``.
+
+    Args:
+        holdout: The account.
+        guess_dataloaders: Training examples for a mechanism that compares with the training value,
+            e.g. ``DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)``.
+        unguarded: What happens to any other ``self.log``, and any other metric that is updated,
+            during validation: ``"raise"``, or ``"drop"`` it with one warning.
+        public: Keys that may be logged as they are (learning rate, ...).
+        on_exhausted: ``"stop"`` the Trainer, ``"freeze"`` (go on; the last answer is repeated,
+            marked stale), or ``"raise"``.
+        dataloader_idx: Which validation loader is this holdout.
+        stage: ``"validate"`` (in ``fit`` and ``validate``) or ``"test"``.
+        public_dataloaders: Other loaders that may be evaluated without a guard.
+        version: Whatever else decides the values (preprocessing, decoding, ...).
+        prog_bar: Whether values and the budget are shown in the progress bar.
+    """
+
+    def __init__(
+        self,
+        holdout: ReusableHoldout,
+        guess_dataloaders: Any = None,
+        unguarded: Literal["raise", "drop"] = "raise",
+        public: Sequence[str] = (),
+        on_exhausted: Literal["stop", "freeze", "raise"] = "stop",
+        dataloader_idx: int = 0,
+        stage: Literal["validate", "test"] = "validate",
+        public_dataloaders: Sequence[int] = (),
+        version: str = "",
+        prog_bar: bool = True,
+    ) -> None:
+        super().__init__()
+        require_instance("holdout", holdout, ReusableHoldout)
+        require_choice("unguarded", unguarded, ("raise", "drop"))
+        require_choice("on_exhausted", on_exhausted, ("stop", "freeze", "raise"))
+        require_choice("stage", stage, ("validate", "test"))
+        require_whole("dataloader_idx", dataloader_idx, 0, 10**6)
+        require_instance("version", version, str)
+        self.holdout = holdout
+        self.guess_dataloaders = guess_dataloaders
+        self.unguarded = unguarded
+        self.public = (public,) if isinstance(public, str) else tuple(public)
+        self.on_exhausted = on_exhausted
+        self.dataloader_idx = dataloader_idx
+        self.stage = stage
+        self.public_dataloaders = tuple(public_dataloaders)
+        self.version = version
+        self.prog_bar = prog_bar
+        self.answers: dict[str, Answer] = {}
+        self._last: dict[str, float] = {}
+        self._warned: set[str] = set()
+        self._evaluation: Evaluation | None = None
+        self._metrics: dict[str, tuple[Metric, int]] = {}
+        self._interception: Interception | None = None
+
+    # ---- what Lightning calls
+
+    @property
+    def state_key(self) -> str:
+        """Tell several guards of one Trainer apart in a checkpoint."""
+        return f"HoldoutGuard[{self.holdout.name}, {self.stage}, {self.dataloader_idx}]"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the last published values. Never the budget: the ledger does not rewind."""
+        return {"last": dict(self._last)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the last published values of the run that is resumed."""
+        self._last = {
+            name: float(value)
+            for name, value in state_dict.get("last", {}).items()
+            if name in self.holdout.statistics
+        }
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Check the Trainer and the holdout before anything runs, then intercept the module."""
+        if not self._applies(stage):
+            return
+        guards = self._guards(trainer)
+        _require_whole_loader(trainer, self.stage)
+        _require_distinct(guards)
+        if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
+            raise InvalidArgumentError(
+                f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
+                f"mechanism compares with the training value. Pass e.g. guess_dataloaders="
+                f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)."
+            )
+        if self.holdout.status().exhausted and stage == "fit":
+            raise BudgetExhaustedError(
+                f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
+                f"all {self.holdout.budget} are spent. Bring a fresh holdout, or train without one."
+            )
+        if stage == "fit":
+            self._last = {}
+        self._warned = set()
+        if guards[0] is self:
+            self._interception = Interception(
+                pl_module,
+                [callback for callback in trainer.callbacks if callback not in guards],
+                step="validation_step" if self.stage == "validate" else "test_step",
+                on_step=lambda step, args, kwargs: self._route(trainer, step, args, kwargs),
+                on_log=lambda name, value: self._may_log(trainer, name, value),
+            )
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Put the module and the callbacks back as they were."""
+        self._release_module()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Put everything back also when the run fails: Lightning calls no teardown then."""
+        self._release_module()
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Show a resumed run its last values (not through ``log``: a stale one would win)."""
+        for name, value in self._last.items():
+            trainer.callback_metrics[name] = torch.tensor(value)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Check that every loader is guarded or declared public."""
+        if self.stage == "validate":
+            sanity = trainer.sanity_checking
+            self._require_guarded(
+                trainer, trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
+            )
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Check that every loader is guarded or declared public."""
+        if self.stage == "test":
+            self._require_guarded(trainer, trainer.num_test_batches)
+
+    def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start a pass."""
+        if self.stage == "validate":
+            self._start(pl_module)
+
+    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start a pass."""
+        if self.stage == "test":
+            self._start(pl_module)
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Ask the holdout and publish its answers."""
+        if self.stage == "validate":
+            self._finish(trainer)
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Ask the holdout and publish its answers."""
+        if self.stage == "test":
+            self._finish(trainer)
+
+    # ---- during a pass
+
+    def _start(self, pl_module: Any) -> None:
+        rank, world = rank_and_world()
+        self._evaluation = Evaluation(
+            self.holdout, pl_module, version=self.version, rank=rank, world=world
+        )
+        self._metrics = {
+            name: (metric, metric.update_count)
+            for name, metric in pl_module.named_modules()
+            if isinstance(metric, Metric) and not isinstance(metric, ReusableHoldoutMetric)
+        }
+
+    def _route(
+        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Hand a batch to the guard of its loader, or to the module if the loader is public."""
+        index = kwargs.get("dataloader_idx", args[2] if len(args) > 2 else 0)
+        for guard in self._guards(trainer):
+            if guard.dataloader_idx == index:
+                guard._guarded_step(trainer, step, args, kwargs)
+                return None  # outputs would carry raw values to every callback
+        with self._shared_interception(trainer).opened():
+            return step(*args, **kwargs)
+
+    def _guarded_step(
+        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        module, evaluation = trainer.lightning_module, self._evaluation
+        if evaluation is None:
+            return
+        run = _holdout_step(module) or functools.partial(step, **kwargs)
+        sanity = trainer.sanity_checking
+        if not (evaluation.started or sanity):
+            evaluation.look_at_weights()
+            for batch in self._guess_batches(trainer):
+                evaluation.add_guess(run(batch, *args[1:]))
+        output = run(*args)
+        self._refuse_metrics()
+        evaluation.add(output)
+        if evaluation.complete and not sanity:
+            evaluation.look_at_weights()
+
+    def _guess_batches(self, trainer: Any) -> Iterator[Any]:
+        """Yield this rank's batches of training examples, as Lightning would hand them over."""
+        if self.guess_dataloaders is None or not self.holdout.mechanism.wants_guess():
+            return
+        rank, world = rank_and_world()
+        module = trainer.lightning_module
+        for index, batch in enumerate(chain.from_iterable(_listed(self.guess_dataloaders))):
+            if index % world == rank:
+                batch = trainer.precision_plugin.convert_input(batch)
+                batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
+                yield trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+
+    def _refuse_metrics(self) -> None:
+        """Refuse the module's own metrics: it could read them raw."""
+        touched = [
+            n for n, (metric, before) in self._metrics.items() if metric.update_count > before
+        ]
+        if not touched:
+            return
+        if self.unguarded == "raise":
+            raise UnguardedLogError(
+                f"Expected no other metric to be updated on the holdout, but these were: "
+                f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
+                f"that leaves them alone (it is used instead), or pass unguarded='drop'."
+            )
+        for name in touched:
+            self._metrics[name][0].reset()
+            self._metrics[name] = (self._metrics[name][0], 0)
+        self._warn_once(f"metrics {touched} were reset after each batch of the holdout")
+
+    def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
+        busy = trainer.sanity_checking or trainer.validating or trainer.testing
+        guards = self._guards(trainer)
+        public = any(name in guard.public for guard in guards)
+        if not busy or public or isinstance(value, ReusableHoldoutMetric):
+            return True
+        if all(guard.unguarded == "drop" for guard in guards):
+            self._warn_once(f"self.log({name!r}, ...) was dropped during validation")
+            return False
+        raise UnguardedLogError(
+            f"Expected nothing but guarded values during validation, but {name!r} was logged; its "
+            f"value is not shown here. If it does not depend on the holdout, pass "
+            f"public=({name!r},). {DIFF}"
+        )
+
+    # ---- after a pass
+
+    def _finish(self, trainer: Any) -> None:
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is None or trainer.sanity_checking:
+            return
+        self.answers = evaluation.ask()
+        refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
+        if refused:
+            self._meet_exhaustion(refused)
+        self._publish(trainer)
+        left = min(answer.budget_left for answer in self.answers.values())
+        if left == 0 and self.on_exhausted == "stop" and trainer.state.fn == "fit":
+            _log.info("Holdout %r is exhausted; the Trainer stops.", self.holdout.name)
+            trainer.should_stop = True
+
+    def _meet_exhaustion(self, refused: list[str]) -> None:
+        problem = f"The {self.holdout.budget} releases of holdout {self.holdout.name!r} are spent"
+        if self.on_exhausted == "raise":
+            raise BudgetExhaustedError(
+                f"{problem}; {refused} got no answer. Stop here and report, or bring a fresh "
+                f"holdout."
+            )
+        self._warn_once(f"{problem}; {refused} repeat the run's last answers, which are stale")
+
+    def _publish(self, trainer: Any) -> None:
+        prefix = "holdout"
+        if len(self._guards(trainer)) > 1:
+            prefix = f"holdout/{self.holdout.name}"
+        for name, answer in self.answers.items():
+            if answer.kind != "exhausted":
+                self._last[name] = answer.value
+            self._send(trainer, name, self._last.get(name, math.nan), show=True)
+            self._send(trainer, f"{prefix}/{name}/is_release", answer.is_release)
+        left = min(answer.budget_left for answer in self.answers.values())
+        self._send(trainer, f"{prefix}/budget_left", left, show=True)
+        self._send(trainer, f"{prefix}/releases", self.holdout.budget - left)
+        self._send(trainer, f"{prefix}/exhausted", left == 0)
+
+    def _send(self, trainer: Any, name: str, value: float, *, show: bool = False) -> None:
+        # Every rank has the same number already: nothing to reduce.
+        self._shared_interception(trainer).log(
+            name,
+            torch.tensor(float(value), dtype=torch.float64),
+            prog_bar=show and self.prog_bar,
+            on_step=False,
+            on_epoch=True,
+            batch_size=1,
+            rank_zero_only=False,
+            sync_dist=False,
+        )
+
+    # ---- helpers
+
+    def _applies(self, stage: str) -> bool:
+        return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
+
+    def _guards(self, trainer: Any) -> "list[HoldoutGuardHooks]":
+        return [
+            callback
+            for callback in trainer.callbacks
+            if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
+        ]
+
+    def _shared_interception(self, trainer: Any) -> Interception:
+        found = self._guards(trainer)[0]._interception
+        if found is None:
+            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
+        return found
+
+    def _release_module(self) -> None:
+        self._evaluation, self._metrics = None, {}
+        if self._interception is not None:
+            self._interception.restore()
+            self._interception = None
+
+    def _require_guarded(self, trainer: Any, batches: Sequence[Any]) -> None:
+        guards = self._guards(trainer)
+        guarded = {guard.dataloader_idx for guard in guards}
+        public = {index for guard in guards for index in guard.public_dataloaders}
+        loaders = set(range(len(batches)))
+        if loaders - guarded - public or guarded - loaders:
+            raise InvalidArgumentError(
+                f"Expected every {self.stage} loader to have a guard or to be declared public, but "
+                f"there are loaders {sorted(loaders)}, guards for {sorted(guarded)} and public "
+                f"{sorted(public)}. Add HoldoutGuard(..., dataloader_idx=i), or "
+                f"public_dataloaders=(i,) if loader i holds no holdout data."
+            )
+
+    def _warn_once(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(f"HoldoutGuard: {what}.", HoldoutWarning, stacklevel=3)
+
+
+def _require_whole_loader(trainer: Any, stage: str) -> None:
+    name = "limit_val_batches" if stage == "validate" else "limit_test_batches"
+    limit = getattr(trainer, name)
+    shortened = {
+        "fast_dev_run": bool(trainer.fast_dev_run),
+        "overfit_batches": trainer.overfit_batches != 0,
+        name: not (isinstance(limit, float) and limit == 1.0),
+    }
+    if problems := [option for option, on in shortened.items() if on]:
+        raise InvalidArgumentError(
+            f"Expected the whole holdout in every evaluation, but the Trainer has "
+            f"{', '.join(problems)} set, which evaluates a part of it. Remove the option, or the "
+            f"guard for this trial run. Nothing was charged."
+        )
+
+
+def _require_distinct(guards: list[HoldoutGuardHooks]) -> None:
+    places = [guard.dataloader_idx for guard in guards]
+    names = [name for guard in guards for name in guard.holdout.statistics]
+    accounts = [guard.holdout.name for guard in guards]
+    if any(len(set(found)) != len(found) for found in (places, names, accounts)):
+        raise InvalidArgumentError(
+            f"Expected each guard to have its own loader, its own holdout and its own statistics' "
+            f"names, but got loaders {places}, holdouts {accounts} and statistics {names}."
+        )
+
+
+def _holdout_step(module: Any) -> Step | None:
+    """Return the module's ``holdout_step``, which takes a batch and its index only."""
+    step = getattr(module, "holdout_step", None)
+    return None if step is None else lambda batch, batch_idx=0, *_: step(batch, batch_idx)
+
+
+def _listed(loaders: Any) -> Iterable[Any]:
+    return loaders if isinstance(loaders, list | tuple) else [loaders]

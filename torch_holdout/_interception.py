@@ -1,0 +1,74 @@
+"""What a guard changes in a LightningModule while it runs, and puts back afterwards."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+_ABSENT = object()
+Step = Callable[..., Any]
+
+
+class Interception:
+    """Wraps a module's step and traps ``self.log``, of the module and of every other callback.
+
+    Args:
+        module: The LightningModule.
+        callbacks: The Trainer's other callbacks; Lightning gave each a ``log`` of its own.
+        step: Name of the wrapped method, ``validation_step`` or ``test_step``.
+        on_step: Called as ``on_step(original, args, kwargs)`` instead of the step.
+        on_log: Called with the key and the value before anything is logged; false drops it.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        callbacks: list[Any],
+        *,
+        step: str,
+        on_step: Callable[[Step, tuple[Any, ...], dict[str, Any]], Any],
+        on_log: Callable[[str, Any], bool],
+    ) -> None:
+        self._saved: list[tuple[Any, str, Any]] = []
+        self._open = False
+        original_step: Step = getattr(module, step)
+        self.log: Step = module.log  # type: ignore[assignment]
+
+        # Lightning looks at the signature through __wrapped__, so the names must be kept.
+        @functools.wraps(original_step)
+        def wrapped_step(*args: Any, **kwargs: Any) -> Any:
+            return on_step(original_step, args, kwargs)
+
+        @functools.wraps(self.log)
+        def trapped_log(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
+            if self._open or on_log(name, value):
+                self.log(name, value, *args, **kwargs)
+
+        self._replace(module, step, wrapped_step)
+        self._replace(module, "log", trapped_log)
+        for callback in callbacks:
+            self._replace(callback, "log", trapped_log)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Let everything be logged, while data that is declared public is evaluated."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+
+    def restore(self) -> None:
+        """Put everything back as it was."""
+        while self._saved:
+            owner, name, before = self._saved.pop()
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+    def _replace(self, owner: Any, name: str, replacement: Step) -> None:
+        self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, replacement)
