@@ -8,7 +8,7 @@ help:
 	@echo "make demo   a guarded validation loop on bundled data"
 	@echo "make test   lint, types and every test"
 	@echo "make bench  ratios against what you would use instead, as JSON lines"
-	@echo "make docs   the pages under README.md and docs/, checked"
+	@echo "make docs   the README's code, run and checked"
 
 install: $(VENV)/.installed
 

@@ -58,7 +58,7 @@ class TestAnswers:
         holdout = make_holdout(mechanism=TRAIN, grid=50)
         assert ask(holdout, 25, "a", guess=0.52).value == pytest.approx(0.52)
         assert ask(holdout, 25, "b", guess=0.60) == th.Answer(0.5, "release", 4, "release")
-        train = holdout.accumulator("val_acc")
+        train = holdout.accumulator("val_acc", role="guess")
         train.update(correct(77, 150))
         answer = ask(holdout, 25, "c", guess=train)
         assert answer.kind == "guess"
@@ -507,7 +507,7 @@ class TestRefusals:
         with pytest.raises(InvalidArgumentError, match="guess"):
             ask(holdout, 25, "a", guess=guess)
         with pytest.raises(InvalidArgumentError, match="guess"):
-            ask(holdout, 25, "a", guess=holdout.accumulator("val_acc"))
+            ask(holdout, 25, "a", guess=holdout.accumulator("val_acc", role="guess"))
         assert holdout.status().queries == 0
 
     def test_nan_values_take_the_worse_bound(self):
@@ -526,11 +526,16 @@ class TestRefusals:
             holdout.release("val_acc", sums_of(holdout, correct(25)), query=query)
         assert holdout.status().queries == 0
 
-    def test_the_holdouts_own_sums_are_no_guess(self):
+    def test_holdout_and_guess_sums_cannot_be_swapped(self):
+        """A guess is published as it is: the holdout's own sum in its place would be a leak."""
         holdout = make_holdout(mechanism=TRAIN)
-        sums = sums_of(holdout, correct(25))
-        with pytest.raises(InvalidArgumentError, match="published as it is"):
-            holdout.release("val_acc", sums, query="a", guess=sums)
+        own = sums_of(holdout, correct(25))
+        training = holdout.accumulator("val_acc", role="guess")
+        training.update(correct(25))
+        for sums, guess in ((own, own), (training, own), (training, training)):
+            with pytest.raises(InvalidArgumentError, match="role"):
+                holdout.release("val_acc", sums, query="a", guess=guess)
+        assert holdout.release("val_acc", own, query="a", guess=training).kind == "guess"
 
     def test_sums_of_another_holdout_or_statistic_are_refused(self):
         """A second account without noise would otherwise answer for the first one's data."""
@@ -538,7 +543,7 @@ class TestRefusals:
         holdout = make_holdout(statistics=statistics)
         bare = make_holdout(statistics=statistics, mechanism=LAST)
         for sums in (sums_of(holdout, correct(25)), sums_of(bare, correct(25), "other")):
-            with pytest.raises(InvalidArgumentError, match="another holdout or statistic"):
+            with pytest.raises(InvalidArgumentError, match="another holdout, statistic"):
                 bare.release("val_acc", sums, query="a")
 
     def test_a_replaced_ledger_is_noticed(self, url, tmp_path):
@@ -645,6 +650,36 @@ class TestStatusAndCertificate:
         status = make_holdout(statistics=statistics).status()
         assert "0.25 (0.05 normalised)" in str(status)
         assert "5 of 5 releases left" in str(status)
+
+    def test_any_noise_gives_a_status(self):
+        for sigma in (1e-4, 1e-3, 1.0):
+            mechanism = th.Thresholdout(threshold=0.1, sigma=sigma, guess="last")
+            status = make_holdout(size=10, mechanism=mechanism, delta=1e-6).status()
+            assert 0 < status.epsilon <= 2 * 5 / (10 * sigma) * (1 + 1e-9)
+
+    def test_numbers_from_numpy_are_numbers(self):
+        import numpy as np
+
+        mechanism = th.Thresholdout(threshold=np.float32(0.5), sigma=np.float64(0.1), guess="last")
+        holdout = make_holdout(size=np.int64(50), budget=np.int32(5), mechanism=mechanism)
+        assert ask(holdout, 25, "a").kind == "release"
+
+    def test_the_secret_threshold_is_not_logged(self, caplog):
+        import logging
+
+        mechanism = th.Thresholdout(threshold=0.9, sigma=0.01, guess="last")
+        holdout = make_holdout(mechanism=mechanism)
+        with caplog.at_level(logging.DEBUG):
+            logging.getLogger("sqlalchemy").setLevel(logging.DEBUG)
+            logging.getLogger("sqlalchemy.engine").setLevel(logging.DEBUG)
+            try:
+                for query in "abc":
+                    ask(holdout, 25, query)
+            finally:
+                logging.getLogger("sqlalchemy").setLevel(logging.NOTSET)
+                logging.getLogger("sqlalchemy.engine").setLevel(logging.NOTSET)
+        with holdout._ledger.account(holdout._attached()) as account:
+            assert str(account.threshold(50)) not in caplog.text
 
     def test_seeded_is_marked_everywhere(self):
         holdout = make_holdout(seed=1)

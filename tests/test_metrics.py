@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import pickle
 import warnings
 
@@ -83,6 +84,22 @@ class TestPlainLoop:
         metric.reset()
         run_pass(metric)
         assert metric.holdout.status().queries == 2
+
+    def test_forked_processes_ask_for_themselves(self, tmp_path):
+        holdout = make_holdout(f"sqlite:///{tmp_path}/holdout.db", size=SIZE, mechanism=EXACT)
+        metric = make_metric(holdout=holdout)
+        values = []
+        for count in (20, 90):
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.write(write, str(float(run_pass(metric, count))).encode())
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            values.append(float(os.read(read, 100)))
+        assert values == pytest.approx([20 / SIZE, 90 / SIZE], abs=1 / 64)
 
     def test_version_is_part_of_the_query(self):
         model, holdout = nn.Linear(2, 2), make_holdout(size=SIZE, budget=20)

@@ -151,6 +151,31 @@ def test_odd_tensors_are_refused(values):
         total(th.BoundedMean(0, 1), values)
 
 
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def apply(self, values):
+        return values * self.factor
+
+    __call__ = apply
+
+
+def keyword(default):
+    def function(values, *, factor=default):
+        return values * factor
+
+    return function
+
+
+def wrapped(function):
+    @functools.wraps(function)
+    def inner(values):
+        return function(values)
+
+    return inner
+
+
 def test_the_source_tells_functions_apart():
     def scaled(factor):
         return lambda values: values * factor
@@ -163,6 +188,12 @@ def test_the_source_tells_functions_apart():
         lambda v: v,
         lambda v: v + 1,
     ]
+    functions += [
+        Scaled(1).apply, Scaled(2).apply, Scaled(1), Scaled(2), keyword(1), keyword(2),
+        torch.nn.CrossEntropyLoss(reduction="none"),
+        torch.nn.CrossEntropyLoss(reduction="none", label_smoothing=0.5),
+        wrapped(lambda v: v * 3), wrapped(lambda v: v * 4),
+    ]  # fmt: skip
     sources = [th.BoundedMean(0, 1, per_example=f).source() for f in functions]
     assert len(set(sources)) == len(functions)
     assert th.BoundedMean(0, 1, per_example=scaled(1)).source() == sources[0]

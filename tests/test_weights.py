@@ -279,5 +279,22 @@ def test_hyperparameters_are_told_apart_by_content():
     assert len(found) == 6
 
 
+def test_settings_that_torch_layers_do_not_print_matter():
+    def built(make):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return identity(make())
+
+    found = [
+        built(lambda: nn.MultiheadAttention(16, 2)),
+        built(lambda: nn.MultiheadAttention(16, 4)),
+        built(lambda: nn.TransformerEncoderLayer(16, 2, 8, norm_first=True)),
+        built(lambda: nn.TransformerEncoderLayer(16, 2, 8)),
+        built(lambda: nn.TransformerEncoderLayer(16, 2, 8, activation="gelu")),
+    ]
+    assert len(set(found)) == 5
+    assert built(lambda: nn.MultiheadAttention(16, 2)) == found[0]
+
+
 def test_a_model_without_weights_has_an_identity():
     assert identity(nn.ReLU()) != identity(nn.GELU())

@@ -72,7 +72,7 @@ class Evaluation:
         """Add what a step returned for a batch of training examples."""
         for name, values in self._checked(output).items():
             if name not in self._guesses:
-                self._guesses[name] = self._holdout.accumulator(name)
+                self._guesses[name] = self._holdout.accumulator(name, role="guess")
             self._guesses[name].update(*values)
 
     def ask(self) -> dict[str, Answer]:

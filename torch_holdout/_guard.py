@@ -91,6 +91,9 @@ class HoldoutGuardHooks:
         self._evaluation: Evaluation | None = None
         self._metrics: dict[str, tuple[Metric, int]] = {}
         self._interception: Interception | None = None
+        # The guards of one stage share one interception, the first one's. Kept from setup, because
+        # a tuner takes the callbacks away while it runs the module.
+        self._team: list[HoldoutGuardHooks] = []
 
     # ---- what Lightning calls
 
@@ -115,7 +118,11 @@ class HoldoutGuardHooks:
         """Check the Trainer and the holdout before anything runs, then intercept the module."""
         if not self._applies(stage):
             return
-        guards = self._guards(trainer)
+        guards = self._team = [
+            callback
+            for callback in trainer.callbacks
+            if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
+        ]
         _require_whole_loader(trainer, self.stage)
         _require_distinct(guards)
         if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
@@ -159,13 +166,13 @@ class HoldoutGuardHooks:
         if self.stage == "validate":
             sanity = trainer.sanity_checking
             self._require_guarded(
-                trainer, trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
+                trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
             )
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
         if self.stage == "test":
-            self._require_guarded(trainer, trainer.num_test_batches)
+            self._require_guarded(trainer.num_test_batches)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
@@ -205,18 +212,18 @@ class HoldoutGuardHooks:
     ) -> Any:
         """Hand a batch to the guard of its loader, or to the module if the loader is public."""
         index = kwargs.get("dataloader_idx", args[2] if len(args) > 2 else 0)
-        for guard in self._guards(trainer):
+        for guard in self._team:
             if guard.dataloader_idx == index:
                 guard._guarded_step(trainer, step, args, kwargs)
                 return None  # outputs would carry raw values to every callback
-        with self._shared_interception(trainer).opened():
+        with self._shared_interception().opened():
             return step(*args, **kwargs)
 
     def _guarded_step(
         self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         module, evaluation = trainer.lightning_module, self._evaluation
-        if evaluation is None:
+        if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
             return
         run = _holdout_step(module) or functools.partial(step, **kwargs)
         sanity = trainer.sanity_checking
@@ -262,7 +269,7 @@ class HoldoutGuardHooks:
 
     def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
         busy = trainer.sanity_checking or trainer.validating or trainer.testing
-        guards = self._guards(trainer)
+        guards = self._team
         public = any(name in guard.public for guard in guards)
         if not busy or public or isinstance(value, ReusableHoldoutMetric):
             return True
@@ -285,7 +292,7 @@ class HoldoutGuardHooks:
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
-        self._publish(trainer)
+        self._publish()
         left = min(answer.budget_left for answer in self.answers.values())
         if left == 0 and self.on_exhausted == "stop" and trainer.state.fn == "fit":
             _log.info("Holdout %r is exhausted; the Trainer stops.", self.holdout.name)
@@ -300,23 +307,23 @@ class HoldoutGuardHooks:
             )
         self._warn_once(f"{problem}; {refused} repeat the run's last answers, which are stale")
 
-    def _publish(self, trainer: Any) -> None:
+    def _publish(self) -> None:
         prefix = "holdout"
-        if len(self._guards(trainer)) > 1:
+        if len(self._team) > 1:
             prefix = f"holdout/{self.holdout.name}"
         for name, answer in self.answers.items():
             if answer.kind != "exhausted":
                 self._last[name] = answer.value
-            self._send(trainer, name, self._last.get(name, math.nan), show=True)
-            self._send(trainer, f"{prefix}/{name}/is_release", answer.is_release)
+            self._send(name, self._last.get(name, math.nan), show=True)
+            self._send(f"{prefix}/{name}/is_release", answer.is_release)
         left = min(answer.budget_left for answer in self.answers.values())
-        self._send(trainer, f"{prefix}/budget_left", left, show=True)
-        self._send(trainer, f"{prefix}/releases", self.holdout.budget - left)
-        self._send(trainer, f"{prefix}/exhausted", left == 0)
+        self._send(f"{prefix}/budget_left", left, show=True)
+        self._send(f"{prefix}/releases", self.holdout.budget - left)
+        self._send(f"{prefix}/exhausted", left == 0)
 
-    def _send(self, trainer: Any, name: str, value: float, *, show: bool = False) -> None:
+    def _send(self, name: str, value: float, *, show: bool = False) -> None:
         # Every rank has the same number already: nothing to reduce.
-        self._shared_interception(trainer).log(
+        self._shared_interception().log(
             name,
             torch.tensor(float(value), dtype=torch.float64),
             prog_bar=show and self.prog_bar,
@@ -332,27 +339,20 @@ class HoldoutGuardHooks:
     def _applies(self, stage: str) -> bool:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
-    def _guards(self, trainer: Any) -> "list[HoldoutGuardHooks]":
-        return [
-            callback
-            for callback in trainer.callbacks
-            if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
-        ]
-
-    def _shared_interception(self, trainer: Any) -> Interception:
-        found = self._guards(trainer)[0]._interception
+    def _shared_interception(self) -> Interception:
+        found = self._team[0]._interception if self._team else None
         if found is None:
             raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
         return found
 
     def _release_module(self) -> None:
-        self._evaluation, self._metrics = None, {}
+        self._evaluation, self._metrics, self._team = None, {}, []
         if self._interception is not None:
             self._interception.restore()
             self._interception = None
 
-    def _require_guarded(self, trainer: Any, batches: Sequence[Any]) -> None:
-        guards = self._guards(trainer)
+    def _require_guarded(self, batches: Sequence[Any]) -> None:
+        guards = self._team
         guarded = {guard.dataloader_idx for guard in guards}
         public = {index for guard in guards for index in guard.public_dataloaders}
         loaders = set(range(len(batches)))

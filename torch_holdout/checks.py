@@ -1,6 +1,7 @@
 """Checks of arguments; each refusal says what was expected and what came."""
 
 import math
+from numbers import Integral, Real
 
 from torch_holdout.errors import InvalidArgumentError
 
@@ -12,7 +13,7 @@ def is_finite(value: object) -> bool:
         >>> is_finite(0.5), is_finite(True), is_finite(float("nan")), is_finite(10**400)
         (True, False, False, False)
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
         return math.isfinite(value)
@@ -36,7 +37,8 @@ def require_failure(value: object) -> None:
 
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
     """Refuse what is no whole number in a range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or not smallest <= int(value) <= largest:  # type: ignore[call-overload]
         raise InvalidArgumentError(
             f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
             f"{_shown(value)}."

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_DEEPEST = 12
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -36,22 +37,15 @@ def digest(value: Any, *, lenient: bool = False) -> bytes:
 
 
 def describe_function(function: Callable[..., Any]) -> str:
-    """Name a function by its code, defaults, closure and bound arguments, not only by its name.
+    """Name a function by its code, defaults, closure and bound values, not only by its name.
+
+    What it reads from its module's globals is not seen.
 
     Example:
         >>> describe_function(lambda x: x) == describe_function(lambda x: x + 1)
         False
     """
-    if isinstance(function, functools.partial):
-        bound = digest([function.args, function.keywords], lenient=True).hex()
-        return f"partial({describe_function(function.func)}, {bound})"
-    name = f"{getattr(function, '__module__', '')}.{qualified_name(function)}"
-    code = getattr(function, "__code__", None)
-    if not isinstance(code, types.CodeType):
-        return f"{name} {digest(function, lenient=True).hex()}"
-    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    defaults = getattr(function, "__defaults__", None)
-    return f"{name} {digest([_code(code), defaults, cells], lenient=True).hex()}"
+    return f"{qualified_name(function)} {digest(function, lenient=True).hex()}"
 
 
 def qualified_name(function: Callable[..., Any]) -> str:
@@ -64,29 +58,62 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub("", text)
 
 
+def _function_parts(function: Any) -> list[Any]:
+    """Return what decides a function's result, as far as the function tells."""
+    if isinstance(function, functools.partial):
+        return [function.func, function.args, function.keywords]
+    if isinstance(function, types.MethodType):
+        return [function.__func__, function.__self__]
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [
+        f"{function.__module__}.{function.__qualname__}",
+        _code(function.__code__),
+        function.__defaults__,
+        function.__kwdefaults__,
+        cells,
+    ]
+
+
 def _code(code: types.CodeType) -> list[Any]:
     constants = [_code(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
     return [code.co_code, constants, list(code.co_names)]
 
 
-def _feed(hasher: Any, value: Any, lenient: bool) -> None:
+def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
+    if lenient and depth > _DEEPEST:
+        value = type(value).__qualname__  # cyclic, or deeper than anyone means
     if isinstance(value, Mapping):
         parts = [(digest(key, lenient=lenient), part) for key, part in value.items()]
         hasher.update(f"mapping {len(parts)};".encode())
         for key, part in sorted(parts, key=lambda pair: pair[0]):
             hasher.update(key)
-            _feed(hasher, part, lenient)
+            _feed(hasher, part, lenient, depth + 1)
     elif isinstance(value, set | frozenset):
         hasher.update(f"set {len(value)};".encode())
         hasher.update(b"".join(sorted(digest(part, lenient=lenient) for part in value)))
     elif isinstance(value, list | tuple):
         hasher.update(f"sequence {len(value)};".encode())
         for part in value:
-            _feed(hasher, part, lenient)
+            _feed(hasher, part, lenient, depth + 1)
+    elif lenient and (parts := _inside(value)) is not None:
+        hasher.update(f"object {type(value).__qualname__};".encode())
+        _feed(hasher, parts, lenient, depth + 1)
     else:
         header, content = _leaf(value, lenient)
         hasher.update(f"{header} {len(content)};".encode())
         hasher.update(content)
+
+
+def _inside(value: Any) -> Any:
+    """Return the parts of a function, or of an object that does not describe itself."""
+    if isinstance(value, functools.partial | types.MethodType | types.FunctionType):
+        return _function_parts(value)
+    if isinstance(value, type) or not hasattr(value, "__dict__"):
+        return None
+    silent = "__repr__" not in {name for kind in type(value).__mro__[:-1] for name in vars(kind)}
+    if silent or isinstance(value, torch.nn.Module):  # whose repr leaves most settings out
+        return {key: part for key, part in vars(value).items() if key != "training"}
+    return None
 
 
 def _leaf(value: Any, lenient: bool) -> tuple[str, bytes]:

@@ -5,15 +5,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
 from torch_holdout.bounds.certificate import Certificate
-from torch_holdout.checks import require_instance, require_number, require_whole
+from torch_holdout.checks import (
+    require_choice,
+    require_instance,
+    require_number,
+    require_whole,
+)
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import (
+    HoldoutError,
     InvalidArgumentError,
     LedgerError,
     PartialPassError,
@@ -30,6 +36,9 @@ from torch_holdout.results import Answer, Status
 from torch_holdout.statistics import SealedSums, Statistic
 from torch_holdout.traces import without_trace
 from torch_holdout.weights import LANES, WeightsFingerprint
+
+Role = Literal["holdout", "guess"]
+_PER_NAME = 6  # total, kept and seen, of the holdout and of the guess
 
 
 @final
@@ -132,20 +141,25 @@ class ReusableHoldout:
         """What may be asked, by name."""
         return dict(self._registration.statistics)
 
-    def accumulator(self, name: str, *, rank: int = 0, world: int = 1) -> SealedSums:
+    def accumulator(
+        self, name: str, *, role: Role = "holdout", rank: int = 0, world: int = 1
+    ) -> SealedSums:
         """Return an empty sealed sum for one statistic.
 
         Args:
             name: The statistic.
+            role: ``"holdout"``, or ``"guess"`` for training examples. A guess is published as it
+                is, so the door takes neither in the place of the other.
             rank: This process's rank when the evaluation is sharded over ``world`` ranks.
             world: Number of ranks; their samplers may pad, each example is counted once.
         """
+        require_choice("role", role, ("holdout", "guess"))
         require_whole("world", world, 1, 2**20)
         require_whole("rank", rank, 0, world - 1)
         return SealedSums(
             self._registration.statistic(name),
             self._registration.levels,
-            owner=(self._ledger.address, self.name, name),
+            owner=(self._ledger.address, self.name, name, role),
             size=self.size,
             rank=rank,
             world=world,
@@ -239,27 +253,43 @@ class ReusableHoldout:
         guesses: Mapping[str, float | SealedSums],
         fresh: bool,
     ) -> dict[str, Answer]:
-        for name, own in sums.items():
-            self._require_sums(name, own)
-            self._require_usable_guess(name, own, guesses.get(name))
-        if not isinstance(query, WeightsFingerprint | str):
-            raise InvalidArgumentError(
-                f"Expected `query` to be text or a weights fingerprint, but got "
-                f"{type(query).__name__}."
-            )
+        sealed = [own for own in sums.values() if isinstance(own, SealedSums)]
+        world = max((own.world for own in sealed), default=1)
+        problem = self._problem(sums, query, guesses)
+        if problem is not None and world == 1:
+            raise problem
         asked = [name for name in self._registration.statistics if name in sums]
-        world = max((own.world for own in sums.values()), default=1)
-        readings = self._read(asked, sums, query, guesses, world)
+        rows = gathered(_packed(asked, sums, query, guesses, problem is not None), world)
+        if problem is not None:
+            raise problem
+        if any(row[-1] for row in rows):
+            raise HoldoutError("Another rank could not ask; nothing was released or charged.")
+        readings = self._readings(asked, rows, query, guesses)
         for reading in readings.values():
             self._require_whole_pass(reading)
-        if self.mechanism.wants_guess() and any(r.guess is None for r in readings.values()):
-            raise InvalidArgumentError(
-                "Expected a guess with every query, because the mechanism compares with the "
-                "training value. Pass guess= (or call metric.update_train)."
-            )
         return on_first_rank(
             world, lambda: {name: self._answer(name, readings[name], fresh) for name in asked}
         )
+
+    def _problem(
+        self,
+        sums: Mapping[str, SealedSums],
+        query: str | WeightsFingerprint,
+        guesses: Mapping[str, float | SealedSums],
+    ) -> HoldoutError | None:
+        """Check the arguments. A rank with a problem must still tell the others."""
+        try:
+            for name, own in sums.items():
+                self._require_sums(name, own, "holdout")
+                self._require_usable_guess(name, guesses.get(name))
+            if not isinstance(query, WeightsFingerprint | str):
+                raise InvalidArgumentError(
+                    f"Expected `query` to be text or a weights fingerprint, but got "
+                    f"{type(query).__name__}."
+                )
+        except HoldoutError as error:
+            return error
+        return None
 
     def _require_whole_pass(self, reading: "_Reading") -> None:
         if not reading.complete:
@@ -276,6 +306,11 @@ class ReusableHoldout:
             )
 
     def _answer(self, name: str, reading: "_Reading", fresh: bool) -> Answer:
+        if self.mechanism.wants_guess() and reading.guess is None:
+            raise InvalidArgumentError(
+                "Expected a guess with every query, because the mechanism compares with the "
+                "training value. Pass guess= (or call metric.update_train)."
+            )
         key = _query_key(self._registration.statistic(name), reading.query)
         with self._ledger.account(self._attached()) as account:
             stored = account.find(name, key)
@@ -329,72 +364,70 @@ class ReusableHoldout:
         )
         return entry, decision.threshold
 
-    def _read(
+    def _readings(
         self,
         names: list[str],
-        sums: Mapping[str, SealedSums],
+        rows: list[list[int]],
         query: str | WeightsFingerprint,
         guesses: Mapping[str, float | SealedSums],
-        world: int,
     ) -> dict[str, "_Reading"]:
-        """Bring everything to the host in one read, over all ranks."""
-        columns = [_column(sums[name]) for name in names]
-        columns += [_column(g) for g in map(guesses.get, names) if isinstance(g, SealedSums)]
-        parts = list(columns)
-        if isinstance(query, WeightsFingerprint):
-            parts += [query.lanes, query.lanes if query.confirm is None else query.confirm]
-        device = next(
-            (own._sealed.device for own in sums.values() if own._sealed is not None), None
-        )
-        rows = gathered(torch.cat([part.to(device) for part in parts]), world)
-        lanes = [row[3 * len(columns) :] for row in rows]
-        triples = iter([[row[3 * i : 3 * i + 3] for row in rows] for i in range(len(columns))])
-        own = {name: next(triples) for name in names}
-        training = {n: next(triples) for n in names if isinstance(guesses.get(n), SealedSums)}
+        """Add up what the ranks have sent."""
+        lanes = [row[_PER_NAME * len(names) : -1] for row in rows]
         text = query if isinstance(query, str) else query.query(lanes[0][:LANES])
-        steady = isinstance(query, str) or _steady(query, lanes)
-        return {
-            name: _Reading(
-                total=sum(row[0] for row in own[name]),
-                seen=sum(row[2] for row in own[name]),
-                guess=self._given(name, guesses.get(name), training.get(name)),
+        steady = all(
+            row[:LANES] == row[LANES : 2 * LANES] and row == lanes[0] for row in lanes
+        ) and (isinstance(query, str) or bool(query.structure))
+        found = {}
+        for position, name in enumerate(names):
+            start = _PER_NAME * position
+            own = [row[start : start + 3] for row in rows]
+            training = [row[start + 3 : start + 6] for row in rows]
+            found[name] = _Reading(
+                total=sum(row[0] for row in own),
+                seen=sum(row[2] for row in own),
+                guess=self._given(name, guesses.get(name), training),
                 query=text,
-                complete=self._complete(own[name]),
+                complete=self._complete(own),
                 steady=steady,
             )
-            for name in names
-        }
+        return found
 
     def _complete(self, rows: list[list[int]]) -> bool:
-        """Whether all examples were kept and every rank had its share, padded or not."""
-        share = -(-self.size // len(rows))
-        even = len(rows) == 1 or all(seen == share for _, _, seen in rows)
-        return even and sum(kept for _, kept, _ in rows) == self.size
+        """Whether each rank had its share, padded or not, and every example was kept once."""
+        world = len(rows)
+        padded = -(-self.size // world)
+        shares = [max(0, -(-(self.size - rank) // world)) for rank in range(world)]
+        if world == 1:
+            return rows[0][1] == self.size
+        return all(
+            kept == share and seen <= padded
+            for (_, kept, seen), share in zip(rows, shares, strict=True)
+        )
 
     def _given(
-        self, name: str, guess: float | SealedSums | None, rows: list[list[int]] | None
+        self, name: str, guess: float | SealedSums | None, rows: list[list[int]]
     ) -> Fraction | None:
-        if rows is not None:
-            examples = sum(kept for _, kept, _ in rows) * self._registration.levels
-            return Fraction(sum(row[0] for row in rows), examples) if examples else None
+        examples = sum(kept for _, kept, _ in rows) * self._registration.levels
+        if examples:
+            return Fraction(sum(row[0] for row in rows), examples)
         if guess is None or isinstance(guess, SealedSums):
             return None
         normalised = self._registration.statistic(name).to_normalised(float(guess))
         return Fraction(min(max(normalised, 0.0), 1.0))
 
-    def _require_sums(self, name: str, sums: SealedSums) -> None:
+    def _require_sums(self, name: str, sums: SealedSums, role: Role) -> None:
         statistic = self._registration.statistic(name)
         if not isinstance(sums, SealedSums):
             raise InvalidArgumentError(
                 f"Expected the sealed sums of `holdout.accumulator({name!r})`, but got "
                 f"{type(sums).__name__}: a bare number has no declared bounds."
             )
-        ours = (self._ledger.address, self.name, name)
+        ours = (self._ledger.address, self.name, name, role)
         same = sums.statistic.identity() == statistic.identity()
         if sums.owner != ours or not same or sums.resolution != self._registration.levels:
             raise InvalidArgumentError(
-                f"Expected sums made by `holdout.accumulator({name!r})` of this holdout, but these "
-                f"belong to another holdout or statistic."
+                f"Expected sums made by `holdout.accumulator({name!r}, role={role!r})` of this "
+                f"holdout, but these belong to another holdout, statistic or role."
             )
         _, world = rank_and_world()
         if sums.world not in (1, world):
@@ -403,9 +436,7 @@ class ReusableHoldout:
                 f"but there are {world}."
             )
 
-    def _require_usable_guess(
-        self, name: str, sums: SealedSums, guess: float | SealedSums | None
-    ) -> None:
+    def _require_usable_guess(self, name: str, guess: float | SealedSums | None) -> None:
         if guess is None:
             return
         if not self.mechanism.wants_guess():
@@ -413,13 +444,8 @@ class ReusableHoldout:
                 "Expected no guess: this mechanism brings its own. Use guess='train' to compare "
                 "with a value of yours."
             )
-        if guess is sums:
-            raise InvalidArgumentError(
-                "Expected the guess to come from training examples, but these are the holdout's "
-                "own sums: a guess is published as it is."
-            )
         if isinstance(guess, SealedSums):
-            self._require_sums(name, guess)
+            self._require_sums(name, guess, "guess")
         else:
             require_number("guess", guess)
 
@@ -445,17 +471,34 @@ def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHo
     return holdout
 
 
-def _column(sums: SealedSums) -> Tensor:
-    total = sums._sealed
-    if total is None:
-        total = torch.zeros((), dtype=torch.int64)
-    return torch.stack([total, total.new_full((), sums.kept), total.new_full((), sums.seen)])
+def _packed(
+    names: list[str],
+    sums: Mapping[str, SealedSums],
+    query: str | WeightsFingerprint,
+    guesses: Mapping[str, float | SealedSums],
+    failed: bool,
+) -> Tensor:
+    """Lay everything out in one tensor, of the same length on every rank whatever it has."""
+    parts = []
+    for name in names:
+        guess = guesses.get(name)
+        parts += [_column(sums[name]), _column(guess if isinstance(guess, SealedSums) else None)]
+    if isinstance(query, WeightsFingerprint):
+        again = query.lanes if query.confirm is None else query.confirm
+        mark = int(query.structure[:15] or "0", 16)
+        parts += [query.lanes, again, torch.tensor([mark])]
+    else:
+        parts.append(torch.zeros(2 * LANES + 1, dtype=torch.int64))
+    parts.append(torch.tensor([int(failed)]))
+    device = next((part.device for part in parts if part.device.type != "cpu"), None)
+    return torch.cat([part.to(device) for part in parts])
 
 
-def _steady(query: WeightsFingerprint, lanes: list[list[int]]) -> bool:
-    """Whether the weights were the same before and after the pass, and on every rank."""
-    same = all(row[:LANES] == row[LANES:] and row == lanes[0] for row in lanes)
-    return same and bool(query.structure)
+def _column(sums: SealedSums | None) -> Tensor:
+    if not isinstance(sums, SealedSums) or sums._sealed is None:
+        return torch.zeros(3, dtype=torch.int64)
+    counts = sums._sealed.new_tensor([sums.kept, sums.seen])
+    return torch.cat([sums._sealed.view(1), counts])
 
 
 def _query_key(statistic: Statistic, query: str) -> str:

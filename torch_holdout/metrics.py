@@ -1,5 +1,6 @@
 """``ReusableHoldoutMetric``: a torchmetrics metric whose value is an answer of the holdout."""
 
+import os
 import sys
 import warnings
 from typing import Any, Literal, NoReturn, final
@@ -35,7 +36,8 @@ class ReusableHoldoutMetric(Metric):
     ``MetricCollection``, under clone, deepcopy, pickle, distributed evaluation and any precision.
     It has no torchmetrics state: ``state_dict`` is empty, metrics never share it, ``forward``
     returns None. A pass that is not the whole holdout computes NaN and charges nothing (the first
-    time silently: Lightning's sanity check; later with a warning).
+    time silently: Lightning's sanity check; later with a warning). In a process group every rank
+    must compute.
 
     Args:
         holdout: The account.
@@ -120,7 +122,7 @@ class ReusableHoldoutMetric(Metric):
         """Add a batch of training examples, for a mechanism that compares with them."""
         if self._guess is None:
             # No rank drops padding here: the guess is public and need not be exact.
-            self._guess = self.holdout.accumulator(self.statistic_name)
+            self._guess = self.holdout.accumulator(self.statistic_name, role="guess")
         self._guess.update(*values, **named)
 
     def compute(self) -> Tensor:
@@ -181,10 +183,13 @@ class ReusableHoldoutMetric(Metric):
 
     def _query(self) -> str | WeightsFingerprint:
         if self._model.target is None or self._seen_weights is None:
-            return f"{self.version}|{self._cycle}"
+            # A forked process has its own passes, but the parent's cycle.
+            return f"{self.version}|{self._cycle}|{os.getpid()}"
         return self._seen_weights.confirmed_by(self._look_at(self._model.target))
 
     def _ask(self) -> float:
+        if _sanity_checking(self._model.target):
+            return float("nan")
         if self._resampled:
             warnings.warn(
                 "A bootstrap sample is not the holdout: an example drawn twice would count twice. "
@@ -253,6 +258,11 @@ class _Reference:
 
     def __repr__(self) -> str:
         return f"<reference to {type(self.target).__name__}>"
+
+
+def _sanity_checking(model: nn.Module | None) -> bool:
+    """Whether a Trainer runs the model for its sanity check, which may cover the whole holdout."""
+    return bool(getattr(getattr(model, "_trainer", None), "sanity_checking", False))
 
 
 def _inside_bootstrap() -> bool:

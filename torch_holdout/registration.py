@@ -57,6 +57,9 @@ class Registration:
                 f"{self.delta!r}."
             )
         require_instance("mechanism", self.mechanism, Mechanism)
+        for name in ("size", "budget", "grid", "resolution"):  # numpy's integers become Python's
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, int(getattr(self, name)))
         self._check_statistics()
         self._check_range()
         self._check_cost()

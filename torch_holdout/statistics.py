@@ -108,8 +108,9 @@ class BoundedMean(Statistic):
         }
 
     def source(self) -> str:
-        """Describe ``per_example``, code and bound arguments included, or return nothing."""
-        return "" if self.per_example is None else describe_function(self.per_example)
+        """Name the class and describe ``per_example``, code and bound arguments included."""
+        function = "" if self.per_example is None else describe_function(self.per_example)
+        return f"{type(self).__qualname__} {function}"
 
     def levels(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
         """Clip, normalise and round; never reads the device."""

@@ -33,7 +33,9 @@ def without_trace(action: Callable[[], _Result]) -> _Result:
             f"{place.lineno}; nothing was released. The error's own message is withheld, because "
             f"it may quote holdout data."
         )
-    except BaseException as error:  # an interrupt, an exit
+    except (KeyboardInterrupt, SystemExit) as error:
         bare = type(error)(*error.args)
+    except BaseException as error:
+        bare = HoldoutError(f"The holdout could not answer: {type(error).__name__}.")
     # Outside the handlers, so that Python does not attach the original as context.
     raise bare

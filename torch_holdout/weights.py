@@ -110,7 +110,19 @@ def _structure(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules(remove_duplicate=False):
         if not isinstance(getattr(module, "_orig_mod", None), nn.Module):
             settings = without_addresses(module.extra_repr())
-            yield f"{_plain(name)} {type(module).__qualname__} {settings}"
+            yield f"{_plain(name)} {type(module).__qualname__} {settings} {_settings(module)}"
+
+
+def _settings(module: nn.Module) -> str:
+    """Hash what torch's own layers keep in attributes and do not print, such as ``num_heads``."""
+    if not type(module).__module__.startswith("torch."):
+        return ""  # a user's own counters may change at any time
+    kept = {
+        key: value
+        for key, value in vars(module).items()
+        if not key.startswith("_") and key != "training" and not isinstance(value, Tensor)
+    }
+    return digest(kept, lenient=True).hex()
 
 
 def _hyperparameters(model: nn.Module) -> str:

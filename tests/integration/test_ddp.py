@@ -131,9 +131,66 @@ def everything_on_each_rank(rank, world, url):
     return str(metric.compute().item())
 
 
-@pytest.mark.parametrize("scenario", [uneven, nothing_on_one_rank, everything_on_each_rank])
+def nothing_on_one_rank_with_a_model(rank, world, url):
+    model = nn.Linear(2, 2)
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 0.5)
+    metric = th.ReusableHoldoutMetric(holdout_at(url, size=10), "val_acc", model=model)
+    if rank == 0:
+        metric.update(correct(10, 10))
+    else:
+        metric._update_count = 1
+    return str(metric.compute().item())
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [uneven, nothing_on_one_rank, nothing_on_one_rank_with_a_model, everything_on_each_rank],
+)
 def test_what_is_not_the_usual_sharding_is_a_partial_pass(url, scenario):
     assert run(scenario, url) == ["nan", "nan"]
+
+
+def unpadded(rank, world, url):
+    metric = th.ReusableHoldoutMetric(holdout_at(url), "val_acc")
+    for batch in correct(200, SIZE)[rank::world].split(40):
+        metric.update(batch)
+    return float(metric.compute())
+
+
+def test_shards_without_padding_are_a_whole_pass(url):
+    assert run(unpadded, url) == [200 / SIZE] * 2
+
+
+def guess_on_one_rank(rank, world, url):
+    mechanism = th.Thresholdout(threshold=0.05, sigma=0.0, guess="train")
+    metric = th.ReusableHoldoutMetric(holdout_at(url, mechanism=mechanism), "val_acc")
+    for batch in batches(rank, world, correct(200, SIZE)):
+        metric.update(batch)
+    if rank == 0:
+        metric.update_train(correct(40, 100))
+    return float(metric.compute())
+
+
+def test_a_guess_that_only_one_rank_has_counts(url):
+    assert run(guess_on_one_rank, url) == [pytest.approx(0.4)] * 2
+
+
+def one_rank_errs(rank, world, url):
+    holdout = holdout_at(url)
+    sums = holdout.accumulator("val_acc", rank=rank, world=world)
+    for batch in batches(rank, world, correct(200, SIZE)):
+        sums.update(batch)
+    try:
+        holdout.release("val_acc", sums, query=5 if rank == 1 else "q")
+    except HoldoutError as error:
+        return type(error).__name__
+    return "answered"
+
+
+def test_an_error_on_one_rank_reaches_the_others(url):
+    assert run(one_rank_errs, url) == ["HoldoutError", "InvalidArgumentError"]
+    assert holdout_at(url).status().queries == 0
 
 
 def different_weights(rank, world, url):

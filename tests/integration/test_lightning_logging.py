@@ -19,7 +19,7 @@ from support.leaks import raw_hits
 pytestmark = pytest.mark.integration
 SIZE, EPOCHS = 97, 3
 NAMESPACES = ["lightning.pytorch", "pytorch_lightning"]
-# The value of an example is its own; the mean, 0.6113..., is on no answer grid and is what leaks.
+# The value of an example is its own; the mean, 0.5997, is on no answer grid and is what leaks.
 VALUES = torch.linspace(0.1, 0.9, SIZE) ** 0.7
 RAW = [
     float(VALUES.mean()),
@@ -77,8 +77,18 @@ def spy(pl, seen):
     return Spy()
 
 
+def leaked_by(seen):
+    """What an ordinary metric publishes; bf16 holds it so coarsely that it is not the true mean."""
+    return float(next(found["value"] for found in reversed(seen[:-3]) if _has_value(found)))
+
+
+def _has_value(found):
+    return isinstance(found, dict) and "value" in found
+
+
 def run(namespace, folder, kind, precision="32-true"):
     """Train, validate, and return everything that left."""
+    folder.mkdir()
     pl = importlib.import_module(namespace)
     loggers = importlib.import_module(f"{namespace}.loggers")
     holdout = make_holdout(
@@ -128,8 +138,11 @@ def quiet():
 @pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
 @pytest.mark.parametrize("kind", ["update", "forward", "collection"])
 def test_nothing_raw_leaves(namespace, tmp_path, kind, precision):
-    seen, holdout = run(namespace, tmp_path, kind, precision)
-    assert raw_hits(seen, RAW) == []
+    seen, holdout = run(namespace, tmp_path / "guarded", kind, precision)
+    plain, _ = run(namespace, tmp_path / "plain", "plain", precision)
+    raw = [*RAW, leaked_by(plain)]
+    assert len(raw_hits(plain, raw)) > 10  # the harness would notice
+    assert raw_hits(seen, raw) == []
     statistics = 2 if kind == "collection" else 1
     # One query per epoch and statistic; the sanity check and validate() of the same weights: none.
     assert holdout.status().queries == EPOCHS * statistics
@@ -138,13 +151,6 @@ def test_nothing_raw_leaves(namespace, tmp_path, kind, precision):
     assert values
     grid = holdout.status().statistics["value"]["grid"]
     assert all((value * grid).is_integer() or value != value for value in values)
-
-
-@pytest.mark.parametrize("namespace", NAMESPACES)
-def test_the_harness_finds_the_leaks_of_an_ordinary_metric(namespace, tmp_path):
-    seen, _ = run(namespace, tmp_path, "plain")
-    hits = raw_hits(seen, RAW)
-    assert len(hits) > 10
 
 
 def test_weights_that_stay_the_same_are_asked_once(tmp_path):

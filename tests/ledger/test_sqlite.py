@@ -175,10 +175,15 @@ def test_a_ledger_of_another_schema_is_refused(ledger, path, version):
         "UPDATE th_queries SET value = 0.5",
         "UPDATE th_queries SET chain = 'x'",
         "UPDATE th_queries SET asked_at = 'never'",
+        "UPDATE th_queries SET charge = 'x'",
+        "UPDATE th_holdouts SET last_release = 0",
+        """UPDATE th_holdouts SET registration = '{"statistics": {"a": {}}, "budget": 3}'""",
+        """UPDATE th_holdouts SET registration = '{"statistics": {"a": 5}, "budget": 3}'""",
+        "INSERT INTO th_secret_thresholds VALUES (1, 10, 5)",
     ],
 )
 def test_edited_rows_are_refused(ledger, path, statement):
-    record(ledger, entry("b"), None)
+    record(ledger, entry("b"), None)  # its release has closed the open round
     edit(path, statement)
     with pytest.raises(LedgerError, match="fit together"):
         reopen(path)
@@ -191,6 +196,28 @@ def test_edited_rows_are_refused(ledger, path, statement):
 def test_a_missing_table_is_refused(ledger, path, table):
     edit(path, f"DROP TABLE {table}")
     with pytest.raises(LedgerError, match=r"damaged|without"):
+        reopen(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM th_holdouts",
+        "DELETE FROM th_secret_keys",
+        "DROP INDEX th_latest",
+        "CREATE TRIGGER t AFTER INSERT ON th_queries BEGIN DELETE FROM th_queries; END",
+        "CREATE VIEW v AS SELECT 1",
+    ],
+)
+def test_a_ledger_with_other_parts_is_refused(ledger, path, statement):
+    edit(path, statement)
+    with pytest.raises(LedgerError, match="damaged"):
+        reopen(path)
+
+
+def test_a_lost_secret_threshold_is_noticed(ledger, path):
+    edit(path, "DELETE FROM th_secret_thresholds")
+    with pytest.raises(LedgerError, match="fit together"):
         reopen(path)
 
 
@@ -233,6 +260,9 @@ def test_no_draft_stays_behind(ledger, path):
         ("sqlite:///" + "x" * 5000, "usable path"),
         ("sqlite:///~nobody-here/x.db", "usable path"),
         ("memory://a/b", "Expected a ledger URL"),
+        ("memory://user@a", "Expected a ledger URL"),
+        ("memory://a:99", "Expected a ledger URL"),
+        ("memory://a?b=c", "Expected a ledger URL"),
         ("mysql://host/db", "Expected a ledger URL"),
         ("holdout.db", "Expected a ledger URL"),
         ("", "Expected a ledger URL"),

@@ -73,7 +73,7 @@ class LedgerContract:
 
     def test_records_are_there_after_reopening(self, ledger, address):
         assert self.spend(ledger, "a") == 2
-        assert self.spend(ledger, "b", "guess", threshold=17) == 2
+        assert self.spend(ledger, "b", "guess", threshold=17, opened=True) == 2
         again = Ledger(address)
         with self.open(again) as account:
             assert (account.queries, account.releases, account.budget_left) == (2, 1, 2)
@@ -115,8 +115,8 @@ class LedgerContract:
             assert account.last_release("acc").position == 2
 
     def test_thresholds_are_kept_replaced_and_erased(self, ledger):
-        self.spend(ledger, "a", "guess", threshold=5)
-        self.spend(ledger, "b", "guess", threshold=6, units=4)
+        self.spend(ledger, "a", "guess", threshold=5, opened=True)
+        self.spend(ledger, "b", "guess", threshold=6, units=4, opened=True)
         with self.open(ledger) as account:
             assert (account.threshold(10), account.threshold(4)) == (5, 6)
         self.spend(ledger, "c")  # a release ends the round of its own units only

@@ -63,7 +63,7 @@ def delta_of_pure(epsilon: float, count: int, at: float) -> float:
         return 0.0
     log_all = count * _log1p_exp(epsilon)
     # The number of losses is binomial: outside 27 sqrt(k) it has less than e^-1458 of the mass.
-    mean, reach = count / (1 + math.exp(epsilon)), 27 * math.sqrt(count)
+    mean, reach = count * math.exp(-_log1p_exp(epsilon)), 27 * math.sqrt(count)
     first, last = max(0, math.floor(mean - reach)), min(count, math.ceil(mean + reach))
     terms = []
     for losses in range(first, last + 1):

@@ -76,8 +76,9 @@ class Certificate:
 class Transcript:
     """The public facts about an account that its certificate depends on.
 
-    ``positions`` count queries over the whole account; ``rounds`` is the largest number of noisy
-    thresholds the budget allows.
+    ``last_release`` is a position, counted over all queries of the account; ``rounds`` is the
+    largest number of noisy thresholds the budget allows; ``answers`` is the size of the largest
+    grid, ends included.
     """
 
     queries: int

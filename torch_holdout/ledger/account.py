@@ -123,6 +123,7 @@ class Account:
                 queries=self.queries,
                 releases=self.releases,
                 rounds=self._row.rounds + entry.opened,
+                last_release=self.queries if released else self._row.last_release,
                 spent=spent,
                 chain=chain,
             )
@@ -154,27 +155,51 @@ class Account:
 
 
 def check_rows(connection: sa.Connection, row: Any, address: str) -> None:
-    """Refuse an account whose rows, counters and hash chain do not fit together.
+    """Refuse an account whose rows, counters, secrets and hash chain do not fit together.
 
     It finds damage and careless edits; whoever rewrites the whole chain is not found out.
     """
-    counted = {"queries": 0, "releases": 0, "rounds": 0, "spent": 0}
-    chain = first_link(row.name)
+    parsed_registration(row, address)
+    try:
+        fits = _rows_fit(connection, row)
+    except (TypeError, ValueError, KeyError):
+        fits = False
+    if not fits:
+        raise _damaged(row.name, address)
+
+
+def _rows_fit(connection: sa.Connection, row: Any) -> bool:
+    counted = {"queries": 0, "releases": 0, "rounds": 0, "spent": 0, "last_release": 0}
+    chain, open_rounds = first_link(row.name), set()
+    of_account = queries.c.holdout_id == row.id
     for found in connection.execute(
-        sa.select(queries).where(queries.c.holdout_id == row.id).order_by(queries.c.position)
+        sa.select(queries).where(of_account).order_by(queries.c.position)
     ).mappings():
-        content = {key: found[key] for key in _CHAINED}
-        chain = chained(chain, found["position"], content)
+        chain = chained(chain, found["position"], {key: found[key] for key in _CHAINED})
         counted["queries"] += 1
-        counted["releases"] += found["kind"] == "release"
+        if chain != found["chain"] or found["position"] != counted["queries"]:
+            return False
         counted["rounds"] += found["opened"]
         counted["spent"] += found["charge"] or 0
-        if chain != found["chain"] or found["position"] != counted["queries"]:
-            break
+        if found["opened"]:
+            open_rounds.add(found["units"])
+        if found["kind"] == "release":
+            open_rounds.discard(found["units"])
+            counted["releases"] += 1
+            counted["last_release"] = found["position"]
+    if counted["releases"] == row.budget:
+        open_rounds = set()
+    secrets = connection.execute(
+        sa.select(thresholds.c.units).where(thresholds.c.holdout_id == row.id)
+    ).scalars()
     counters = {key: getattr(row, key) or 0 for key in counted}
-    budget = parsed_registration(row, address).get("budget")
-    if chain != row.chain or counted != counters or budget != row.budget:
-        raise _damaged(row.name, address)
+    budget = json.loads(row.registration)["budget"]
+    return bool(
+        chain == row.chain
+        and counted == counters
+        and budget == row.budget
+        and open_rounds == set(secrets)
+    )
 
 
 def first_link(name: str) -> str:
@@ -186,7 +211,8 @@ def parsed_registration(row: Any, address: str) -> dict[str, Any]:
     """Read an account's stored parameters."""
     try:
         found = json.loads(row.registration)
-        found["statistics"].items()
+        if not all(isinstance(s["units"], int) for s in found["statistics"].values()):
+            raise _damaged(row.name, address)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise _damaged(row.name, address) from None
     return dict(found)

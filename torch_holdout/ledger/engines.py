@@ -1,6 +1,7 @@
 """From a URL to a database that is ours, whole and safe to write to."""
 
 import contextlib
+import logging
 import os
 import sqlite3
 import stat
@@ -24,6 +25,7 @@ from torch_holdout.noise import fresh_secret
 BUSY_SECONDS = 60
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100  # bytes of an SQLite file's header; the application id stands at 68
+_LOGGER = "torch_holdout"
 _SUPPORTED = "sqlite:///file.db or memory://"
 
 
@@ -47,7 +49,8 @@ def backend_for(url: str) -> Backend:
         'sqlite:////tmp/holdout.db'
     """
     parsed = _parse(url)
-    if parsed.drivername == "memory" and not parsed.database:
+    plain = not (parsed.database or parsed.username or parsed.port or parsed.query)
+    if parsed.drivername == "memory" and plain:
         return MemoryBackend.named(parsed.host)
     if parsed.drivername == "sqlite":
         return SqliteBackend(_sqlite_path(parsed, url))
@@ -163,13 +166,7 @@ class MemoryBackend:
         """Return the one engine; a new one is empty, so ``create`` does not matter."""
         with self.exclusive():
             if self._engine is None:
-                engine = sa.create_engine(
-                    "sqlite://",
-                    poolclass=StaticPool,
-                    connect_args={"check_same_thread": False},
-                    hide_parameters=True,
-                )
-                _install_pragmas(engine)
+                engine = _engine(poolclass=StaticPool, connect_args={"check_same_thread": False})
                 with engine.begin() as connection:
                     _fill(connection)
                 self._engine = engine
@@ -225,9 +222,13 @@ def _file_engine(path: Path) -> sa.Engine:
         return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)
 
     # No connection outlives its transaction: nothing is carried over a fork.
-    engine = sa.create_engine(
-        "sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True
-    )
+    return _engine(creator=connect, poolclass=NullPool)
+
+
+def _engine(**options: Any) -> sa.Engine:
+    # Rows hold secrets: they must not be logged, whatever level is set for SQLAlchemy.
+    logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGER}").setLevel(logging.WARNING)
+    engine = sa.create_engine("sqlite://", hide_parameters=True, logging_name=_LOGGER, **options)
     _install_pragmas(engine)
     return engine
 
@@ -276,8 +277,12 @@ def _check_content(engine: sa.Engine, address: str) -> None:
                     f"version {found}. Update torch_holdout to open it."
                 )
             damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
-            if missing := set(metadata.tables) - set(sa.inspect(connection).get_table_names()):
-                damage = f"without {', '.join(sorted(missing))}"
+            if _parts(connection) != _expected_parts():
+                damage = "tables, indexes or triggers are not those of a ledger"
+            if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                damage = "rows without their account"
+            if connection.execute(sa.select(keys.c.secret)).first() is None:
+                damage = "its secret key is lost"
     except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
         damage = _reason(error)
     if damage != "ok":
@@ -285,6 +290,17 @@ def _check_content(engine: sa.Engine, address: str) -> None:
             f"Expected an intact ledger at {address}, but it is damaged ({damage}). It was not "
             f"repaired, because a repair could refund budget. Restore it from a backup."
         )
+
+
+def _parts(connection: sa.Connection) -> set[tuple[str, str]]:
+    found = connection.exec_driver_sql("SELECT type, name FROM sqlite_master")
+    return {(kind, name) for kind, name in found if not name.startswith("sqlite_")}
+
+
+def _expected_parts() -> set[tuple[str, str]]:
+    tables = metadata.tables.values()
+    indexes = {("index", str(index.name)) for table in tables for index in table.indexes}
+    return {("table", table.name) for table in tables} | indexes
 
 
 def now() -> str:

@@ -18,7 +18,7 @@ from torch_holdout.ledger.account import (
     parsed_registration,
 )
 from torch_holdout.ledger.engines import backend_for, now
-from torch_holdout.ledger.schema import PICO, holdouts, keys, queries
+from torch_holdout.ledger.schema import PICO, holdouts, keys
 from torch_holdout.noise import fresh_secret
 
 
@@ -102,6 +102,7 @@ class Ledger:
                     queries=0,
                     releases=0,
                     rounds=0,
+                    last_release=0,
                     spent=0 if private else None,
                     chain=first_link(name),
                     created_at=now(),
@@ -126,11 +127,6 @@ class Ledger:
             ).one_or_none()
             if row is None:
                 raise self._gone(account)
-            last = connection.execute(
-                sa.select(sa.func.max(queries.c.position)).where(
-                    queries.c.holdout_id == row.id, queries.c.kind == "release"
-                )
-            ).scalar_one()
             return Summary(
                 registration=parsed_registration(row, self.address),
                 fingerprinted=row.fingerprint is not None,
@@ -139,7 +135,7 @@ class Ledger:
                 releases=row.releases,
                 rounds=row.rounds,
                 spent=None if row.spent is None else row.spent / PICO,
-                last_release=last or 0,
+                last_release=row.last_release,
             )
 
     def names(self) -> list[str]:

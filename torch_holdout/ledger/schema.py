@@ -31,6 +31,7 @@ holdouts = sa.Table(
     sa.Column("queries", sa.Integer, nullable=False),
     sa.Column("releases", sa.Integer, nullable=False),
     sa.Column("rounds", sa.Integer, nullable=False),
+    sa.Column("last_release", sa.Integer, nullable=False),  # its position, 0 for none
     sa.Column("spent", sa.BigInteger),  # NULL: without noise nothing is private
     sa.Column("chain", sa.String(64), nullable=False),
     sa.Column("created_at", sa.String(40), nullable=False),

@@ -57,6 +57,8 @@ class Thresholdout(Mechanism):
     def __post_init__(self) -> None:
         require_number("threshold", self.threshold)
         require_number("sigma", self.sigma)
+        object.__setattr__(self, "threshold", float(self.threshold))
+        object.__setattr__(self, "sigma", float(self.sigma))
         if not 0 <= self.threshold < 1:
             raise InvalidArgumentError(
                 f"Expected `threshold` from 0 to below 1, in normalised units (the bounds mapped "
