@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 .PHONY: help install lint test demo bench docs clean
 help:
-	@echo "make demo   a guarded validation loop on bundled data"
+	@echo "make demo   a guarded Lightning run on bundled data, and an attack; under a minute"
 	@echo "make test   lint, types and every test"
 	@echo "make bench  ratios against what you would use instead, as JSON lines"
 	@echo "make docs   the README's code, run and checked"
@@ -27,7 +27,7 @@ test: lint
 	$(BIN)/python -m pytest -q
 
 demo: install
-	$(BIN)/python examples/plain_loop.py
+	$(BIN)/torch-holdout demo
 
 bench: install
 	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

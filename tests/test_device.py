@@ -6,6 +6,7 @@ import torch_holdout as th
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_holdout._evaluation import Evaluation
 from torch_holdout.noise import DeviceNoise
 from torch_holdout.statistics import SealedSums
 from torch_holdout.weights import weights_fingerprint
@@ -55,6 +56,27 @@ def test_one_host_read_per_evaluation(monkeypatch, batches, inference):
         metric.compute()
         assert reads.count == 1
         metric.compute()
+        assert reads.count == 1
+
+
+@pytest.mark.parametrize("batches", [1, 50])
+def test_one_host_read_for_several_statistics_and_a_guess(monkeypatch, batches):
+    """What the Lightning guard does in an evaluation."""
+    statistics = {"loss": th.CrossEntropy(5.0), "acc": th.ZeroOne(), "more": th.ZeroOne()}
+    mechanism = th.Thresholdout(threshold=0.1, sigma=0.01, guess="train")
+    holdout = make_holdout(size=500, mechanism=mechanism, statistics=statistics)
+    holdout.status()
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
+    x, y = torch.randn(500, 4), torch.randint(3, (500,))
+    with HostReads(monkeypatch) as reads, torch.inference_mode():
+        evaluation = Evaluation(holdout, model, version="", rank=0, world=1)
+        evaluation.look_at_weights()
+        evaluation.add_guess(dict.fromkeys(statistics, (model(x), y)))
+        for inputs, target in zip(x.chunk(batches), y.chunk(batches), strict=True):
+            evaluation.add(dict.fromkeys(statistics, (model(inputs), target)))
+        evaluation.look_at_weights()
+        assert reads.count == 0
+        assert set(evaluation.ask()) == set(statistics)
         assert reads.count == 1
 
 

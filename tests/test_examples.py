@@ -21,6 +21,12 @@ def test_plain_loop_continues_its_ledger(tmp_path):
     assert "asked 3 times" in second
 
 
+def test_early_stopping_continues_its_ledger(tmp_path):
+    ledger = str(tmp_path / "holdout.db")
+    assert "asked 4 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "2")
+    assert "asked 6 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "1")
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert names == {"plain_loop.py"}
+    assert names == {"plain_loop.py", "early_stopping.py"}

@@ -1,5 +1,6 @@
 """The ``torch-holdout`` command."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,28 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+@app.command()
+def demo(
+    picture: Annotated[Path, typer.Option("--picture", help="Where the picture goes.")] = Path(
+        "demo/demo.png"
+    ),
+    epochs: Annotated[int, typer.Option(min=2, help="At most this many epochs.")] = 60,
+) -> None:
+    """Train on bundled digits with a guarded validation loss, then attack a holdout.
+
+    Example: torch-holdout demo --picture demo.png
+    """
+    try:
+        import matplotlib  # noqa: F401
+        import sklearn  # noqa: F401
+    except ImportError as error:
+        typer.echo(f"The demo needs {error.name}: pip install 'torch-holdout[demo]'", err=True)
+        raise typer.Exit(1) from None
+    from torch_holdout.experiments.demo import demo as run
+
+    run(picture, epochs=epochs)
 
 
 def main() -> None:

@@ -226,6 +226,16 @@ def fixed_permutation(size: int, seed: int) -> list[int]:
     return [int(index) for index in order.tolist()]
 
 
+def coin_flips(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return fair coins that only ``seed`` decides, for experiments (public).
+
+    Example:
+        >>> coin_flips((2, 3), seed=0).dtype
+        torch.bool
+    """
+    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).bool()
+
+
 def fresh_secret(size: int = 32) -> bytes:
     """Return bytes nobody has seen, for keys and identifiers."""
     return os.urandom(size)

@@ -140,7 +140,8 @@ def quiet():
 def test_nothing_raw_leaves(namespace, tmp_path, kind, precision):
     seen, holdout = run(namespace, tmp_path / "guarded", kind, precision)
     plain, _ = run(namespace, tmp_path / "plain", "plain", precision)
-    raw = [*RAW, leaked_by(plain)]
+    # An answer may be any grid point by right, and a coarse bf16 value may be one too.
+    raw = [v for v in (*RAW, leaked_by(plain)) if abs(v * 64 - round(v * 64)) > 1e-3]
     assert len(raw_hits(plain, raw)) > 10  # the harness would notice
     assert raw_hits(seen, raw) == []
     statistics = 2 if kind == "collection" else 1

@@ -1,0 +1,80 @@
+"""Early stopping and checkpoints on a guarded validation loss, with Lightning, on bundled digits.
+
+The ledger outlives the run: start it again and the budget goes on where it was.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import torch
+import torch_holdout as th
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from plain_loop import digits
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import DataLoader
+from torch_holdout.lightning import HoldoutGuard
+
+import lightning as L  # noqa: N812
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return F.cross_entropy(self(x), y)
+
+    def validation_step(self, batch, batch_idx):  # per-example values, nothing logged
+        x, y = batch
+        logits = self(x)
+        loss = F.cross_entropy(logits, y, reduction="none")
+        return {"val_loss": loss, "val_acc": logits.argmax(1) == y}
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=2e-3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    folder = Path(tempfile.mkdtemp())
+    parser.add_argument("--ledger", default=str(folder / "holdout.db"))
+    parser.add_argument("--epochs", type=int, default=30)
+    arguments = parser.parse_args()
+
+    train_set, val_set = digits()
+    holdout = th.ReusableHoldout(
+        f"sqlite:///{arguments.ledger}",
+        name="digits-val",
+        size=len(val_set),
+        statistics={
+            "val_loss": th.BoundedMean(0.0, 5.0),
+            "val_acc": th.BoundedMean(0.0, 1.0, mode="max"),
+        },
+        mechanism=th.Thresholdout(threshold=0.03, sigma=0.003, guess="last"),
+        budget=40,
+        fingerprint=th.fingerprint(val_set),
+    )
+    checkpoint = ModelCheckpoint(folder, monitor="val_loss")
+    trainer = L.Trainer(
+        max_epochs=arguments.epochs,
+        callbacks=[HoldoutGuard(holdout), EarlyStopping("val_loss", patience=8), checkpoint],
+        logger=False,
+        enable_model_summary=False,
+    )
+    train_loader = DataLoader(train_set, batch_size=50, shuffle=True)
+    trainer.fit(Net(), train_loader, DataLoader(val_set, batch_size=200))
+
+    print(f"\nBest checkpoint: {checkpoint.best_model_path}")
+    print(f"Its published val_loss: {float(checkpoint.best_model_score):.3f}\n")
+    print(f"{holdout.status()}\n\n{holdout.certificate()}\n\nLedger: {arguments.ledger}")
+
+
+if __name__ == "__main__":
+    main()

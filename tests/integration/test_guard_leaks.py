@@ -1,0 +1,200 @@
+"""The leak harness: what leaves a guarded run carries no raw holdout value, anywhere.
+
+The module under test does everything a careless one does: it logs the raw mean on step and epoch,
+through log and log_dict, keeps a metric of its own, and lets callbacks see its outputs. Unguarded,
+the harness must find all of that; guarded (unguarded="drop"), nothing.
+"""
+
+import contextlib
+import importlib
+import io
+import logging
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch_holdout as th
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch_holdout.errors import HoldoutError
+from torchmetrics import MeanMetric
+
+from support.guarded import NAMESPACES, guard_class, package
+from support.leaks import raw_hits
+
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
+SIZE, EPOCHS, BATCH = 97, 3, 20
+VALUES = torch.linspace(0.1, 0.9, SIZE) ** 0.7
+
+
+def raw_values(values):
+    """Means and sums of everything and of every batch, in both precisions and in levels."""
+    found = []
+    for part in (values, values.bfloat16()):
+        for chunk in (part, *part.split(BATCH)):
+            exact = chunk.double()
+            found += [float(exact.mean()), float(chunk.mean())]
+        found += [float(part.double().sum()), float((part.double() * 65536).round().sum())]
+    return found
+
+
+def on_grid(value, grid=64):
+    """An answer may be any grid point by right; some coarse bf16 values are grid points too."""
+    return abs(value * grid - round(value * grid)) < 1e-3
+
+
+def network(namespace, careless=True):
+    pl = package(namespace)
+
+    class Net(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(1, 1)
+            self.mean = MeanMetric()
+
+        def training_step(self, batch, _):
+            return self.layer(batch[0].to(self.layer.weight.dtype)).square().mean()
+
+        def validation_step(self, batch, batch_idx):
+            values = batch[0].flatten()
+            if careless:
+                self.mean.update(values)
+                self.log("value", values.mean(), prog_bar=True, on_step=True, on_epoch=True)
+                self.log_dict({"again": values.mean()})
+                self.log("metric", self.mean)
+            return {"value": values}
+
+        def on_validation_epoch_end(self):
+            if careless and self.mean.update_count:
+                self.log("late", self.mean.compute())
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Net()
+
+
+def spy(pl, seen):
+    class Spy(pl.Callback):
+        """First in the list: copies every dictionary and every output at every hook."""
+
+        def look(self, trainer, *arguments):
+            for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics"):
+                seen.append(dict(getattr(trainer, name)))
+            seen.extend(a for a in arguments[1:2] if isinstance(a, dict))
+
+        on_validation_batch_end = on_validation_epoch_end = on_validation_end = look
+        on_sanity_check_end = on_train_epoch_end = on_train_end = on_validation_batch_start = look
+
+    return Spy()
+
+
+def run(namespace, folder, precision, *, guarded):
+    """Fit and validate; return everything that left."""
+    pl = package(namespace)
+    loggers = importlib.import_module(f"{namespace}.loggers")
+    folder.mkdir()
+    holdout = th.ReusableHoldout(
+        f"sqlite:///{folder}/holdout.db",
+        name="val",
+        size=SIZE,
+        statistics={"value": th.BoundedMean(0.0, 1.0)},
+        mechanism=th.Thresholdout(threshold=0.02, sigma=0.01, guess="last"),
+        budget=50,
+    )
+    guard = guard_class(namespace)(holdout, unguarded="drop")
+    seen, printed = [], io.StringIO()
+    data = DataLoader(TensorDataset(VALUES[:, None]), batch_size=BATCH)
+    handler = logging.StreamHandler(printed)
+    logging.getLogger().addHandler(handler)
+    with (
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        model = network(namespace)
+        trainer = pl.Trainer(
+            max_epochs=EPOCHS,
+            default_root_dir=folder,
+            logger=[loggers.CSVLogger(folder), loggers.TensorBoardLogger(folder)],
+            callbacks=[
+                spy(pl, seen),
+                *([guard] if guarded else []),
+                pl.callbacks.ModelCheckpoint(monitor="value", filename="{epoch}-{value:.6f}"),
+                pl.callbacks.EarlyStopping("value", patience=9),
+            ],
+            precision=precision,
+            log_every_n_steps=1,
+            enable_model_summary=False,
+            accelerator="cpu",
+        )
+        trainer.fit(model, data, data)
+        seen.append(trainer.validate(model, data))
+    logging.getLogger().removeHandler(handler)
+    seen += [str(warning.message) for warning in caught]
+    for path in folder.rglob("*"):
+        seen.append(path.name)
+        if path.is_file():
+            seen.append(path.read_text() if path.suffix == ".csv" else path.read_bytes())
+        if path.suffix == ".ckpt":
+            seen.append(torch.load(path, weights_only=False))
+    seen += [printed.getvalue(), model.state_dict(), repr(model), vars(model.mean)]
+    if guarded:
+        fresh = guard_class(namespace)(holdout)
+        seen += [pickle.dumps(fresh), repr(vars(guard)), guard.state_dict()]
+    return seen, holdout
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    for name in NAMESPACES:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
+def test_nothing_raw_leaves_a_guarded_run(namespace, precision, tmp_path):
+    plain, _ = run(namespace, tmp_path / "plain", precision, guarded=False)
+    logged = [found for found in plain if isinstance(found, dict) and "late" in found]
+    leaked = [float(found["late"]) for found in logged]
+    raw = [value for value in [*raw_values(VALUES), *leaked] if not on_grid(value)]
+    assert len(raw_hits(plain, raw)) > 30  # positive control, in this very precision
+    seen, holdout = run(namespace, tmp_path / "guarded", precision, guarded=True)
+    assert raw_hits(seen, raw) == []
+    assert holdout.status().queries == EPOCHS  # sanity check and validate() cost nothing
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_errors_raised_on_purpose_carry_nothing(namespace, tmp_path):
+    pl = package(namespace)
+    data = DataLoader(TensorDataset(VALUES[:, None]), batch_size=BATCH)
+    raw = raw_values(VALUES)
+    mistakes = [
+        (network(namespace), {}),  # logs in the sanity check
+        (network(namespace, careless=False), {"limit_val_batches": 2}),
+        (network(namespace, careless=False), {}),  # a holdout of another size
+    ]
+    for number, (model, options) in enumerate(mistakes):
+        holdout = th.ReusableHoldout(
+            "memory://",
+            name="val",
+            size=SIZE + (number == 2),
+            statistics={"value": th.BoundedMean(0.0, 1.0)},
+            mechanism=th.Thresholdout(threshold=0.02, sigma=0.01, guess="last"),
+            budget=5,
+        )
+        trainer = pl.Trainer(
+            max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, default_root_dir=tmp_path, callbacks=[
+                guard_class(namespace)(holdout)
+            ], **options,
+        )  # fmt: skip
+        with pytest.raises(HoldoutError) as caught:
+            trainer.fit(model, data, data)
+        error = caught.value
+        while error is not None:
+            assert raw_hits([str(error), repr(error.args)], raw) == []
+            error = error.__cause__ or error.__context__
+        assert holdout.status().queries == 0

@@ -1,0 +1,1 @@
+"""Experiments that the demo, the examples and the tests share."""
