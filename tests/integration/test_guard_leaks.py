@@ -21,7 +21,7 @@ from torch_holdout.errors import HoldoutError
 from torchmetrics import MeanMetric
 
 from support.guarded import NAMESPACES, guard_class, package
-from support.leaks import raw_hits
+from support.leaks import raw_hits, spy
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 SIZE, EPOCHS, BATCH = 97, 3, 20
@@ -73,21 +73,6 @@ def network(namespace, careless=True):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     return Net()
-
-
-def spy(pl, seen):
-    class Spy(pl.Callback):
-        """First in the list: copies every dictionary and every output at every hook."""
-
-        def look(self, trainer, *arguments):
-            for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics"):
-                seen.append(dict(getattr(trainer, name)))
-            seen.extend(a for a in arguments[1:2] if isinstance(a, dict))
-
-        on_validation_batch_end = on_validation_epoch_end = on_validation_end = look
-        on_sanity_check_end = on_train_epoch_end = on_train_end = on_validation_batch_start = look
-
-    return Spy()
 
 
 def run(namespace, folder, precision, *, guarded):

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MeanMetric, MetricCollection
 
 from support.holdouts import make_holdout
-from support.leaks import raw_hits
+from support.leaks import raw_hits, spy
 
 pytestmark = pytest.mark.integration
 SIZE, EPOCHS = 97, 3
@@ -61,20 +61,6 @@ def network(pl, holdout, kind):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     return Net()
-
-
-def spy(pl, seen):
-    class Spy(pl.Callback):
-        """First in the list: keeps a copy of every dictionary at every hook."""
-
-        def look(self, trainer, *_):
-            for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics"):
-                seen.append(dict(getattr(trainer, name)))
-
-        on_validation_batch_end = on_validation_epoch_end = on_validation_end = look
-        on_sanity_check_end = on_train_epoch_end = on_train_end = look
-
-    return Spy()
 
 
 def leaked_by(seen):

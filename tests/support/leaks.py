@@ -53,3 +53,18 @@ def _in_bytes(content, raw):
     if any(pattern in content for pattern in patterns):
         return True
     return bool(raw_hits(content.decode("latin-1"), raw))
+
+
+def spy(pl, seen):
+    """A callback, to be put first: it copies every dictionary and every output at every hook."""
+
+    class Spy(pl.Callback):
+        def look(self, trainer, *arguments):
+            for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics"):
+                seen.append(dict(getattr(trainer, name)))
+            seen.extend(a for a in arguments[1:2] if isinstance(a, dict))
+
+        on_validation_batch_start = on_validation_batch_end = on_validation_epoch_end = look
+        on_validation_end = on_sanity_check_end = on_train_epoch_end = on_train_end = look
+
+    return Spy()

@@ -99,7 +99,7 @@ def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
     shown = [f"{value:.1%}" for value in values]
     right.bar_label(bars, shown, label_type="center", color="white", fontsize=12, weight="bold")
     right.axhline(0.5, color="black", lw=1, ls=":")
-    right.text(-0.42, 0.503, "truth: 50 %", ha="left", va="bottom", fontsize=9)
+    right.text(1.5, 0.505, "truth: 50 %", ha="center", va="bottom", fontsize=9)
     right.set(
         ylim=(0.4, 0.8),
         ylabel="accuracy of the analyst's classifier",
