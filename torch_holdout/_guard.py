@@ -286,7 +286,10 @@ class HoldoutGuardHooks:
 
     def _finish(self, trainer: Any) -> None:
         evaluation, self._evaluation = self._evaluation, None
-        if evaluation is None or trainer.sanity_checking:
+        if evaluation is None:
+            return
+        self._refuse_metrics()  # also those updated in a hook after the last step
+        if trainer.sanity_checking:
             return
         self.answers = evaluation.ask()
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]

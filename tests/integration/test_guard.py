@@ -309,6 +309,16 @@ class TestExistingCode:
             run.fit(module, loader(drop_last=True), loader())
         assert module.mean.update_count == 0
 
+    def test_metrics_updated_in_a_hook_are_noticed_too(self):
+        def batch_end(self, outputs, batch, batch_idx, dataloader_idx=0):
+            if batch_idx == 4:  # the last batch only
+                self.mean.update(per_example(self, batch)["val_loss"])
+
+        module = network(on_validation_batch_end=batch_end)
+        module.mean = MeanMetric()
+        with pytest.raises(UnguardedLogError, match="mean"):
+            fit(trainer([HoldoutGuard(holdout())]), module)
+
     def test_a_holdout_step_is_used_instead(self):
         def step(self, batch, batch_idx):
             raise ZeroDivisionError
