@@ -5,6 +5,7 @@ integer levels; levels are summed in int64. So replacing one example changes the
 ``resolution``, exactly, and the sum does not depend on batch size, order or number of ranks.
 """
 
+import contextlib
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -118,7 +119,8 @@ class BoundedMean(Statistic):
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if self.per_example is not None:
-            return _call_without_leaking(self.per_example, arguments, named)
+            quiet = self.per_example is _cross_entropy
+            return _call_without_leaking(self.per_example, arguments, named, quiet=quiet)
         if len(arguments) != 1 or named:
             raise InvalidArgumentError(
                 f"Expected `update(values)` with one tensor of per-example values, but got "
@@ -168,7 +170,7 @@ class ZeroOne(BoundedMean):
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if len(arguments) + len(named) == 2:
-            return _call_without_leaking(_correct, arguments, named)
+            return _call_without_leaking(_correct, arguments, named, quiet=True)
         return super()._values(arguments, named)
 
 
@@ -296,13 +298,21 @@ def _require_per_example(values: Tensor) -> None:
 
 
 def _call_without_leaking(
-    function: Callable[..., object], arguments: tuple[Any, ...], named: dict[str, Any]
+    function: Callable[..., object],
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+    *,
+    quiet: bool = False,
 ) -> Tensor:
-    """Call user code; its exceptions and warnings may quote targets, so only their kind passes."""
+    """Call user code; its exceptions and warnings may quote targets, so only their kind passes.
+
+    A function that is ``quiet`` is ours and gives no warnings: their filters are left alone.
+    """
     values: object = None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with contextlib.nullcontext() if quiet else warnings.catch_warnings():
+            if not quiet:
+                warnings.simplefilter("ignore")
             values = function(*arguments, **named)
     except HoldoutError:
         raise

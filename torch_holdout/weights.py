@@ -2,10 +2,11 @@ r"""Which model was asked about: a fingerprint of every parameter and buffer.
 
 The content is hashed where it lives. Each tensor is read as 32-bit words :math:`x_i`; a row of 1024
 words becomes :math:`\sum_i k_i x_i \bmod 2^{64}` with fixed random keys :math:`k_i`, rows are mixed
-with their position and added, and so are tensors. Permuted, negated, constant and one-ulp-changed
-tensors differ; two given models collide with probability below 2^-60 over the keys. Names, dtypes,
-shapes, the modules' classes and printed settings, and hyperparameters are hashed on the host. What
-a module keeps in plain Python attributes is not seen: that is what ``version`` is for.
+with their position and added, and so are groups of tensors. Permuted, negated, constant and
+one-ulp-changed tensors differ; two given models collide with probability below 2^-60 over the keys.
+Names, dtypes, shapes, the modules' classes and settings, and hyperparameters are hashed on the
+host. What a module of the user's keeps in plain Python attributes is not seen: that is what
+``version`` is for.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ from torch_holdout.errors import InvalidArgumentError
 
 LANES = 2
 _ROW = 1024
+_GROUP = 2**16  # words that are hashed together, where tensors are smaller
 # How many rows are hashed at once: temporaries that fit a CPU cache, few launches elsewhere.
 _ROWS_ON_CPU, _ROWS_ELSEWHERE = 256, 16384
 
@@ -78,19 +80,15 @@ def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerpri
     model = _unwrapped(model)
     described = [f"version={version!r}", f"hyperparameters={_hyperparameters(model)}"]
     described += _structure(model)
-    device: torch.device | None = None
-    total: Tensor | None = None
+    named = list(_named_tensors(model))
+    described += [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in named]
+    total = torch.zeros(LANES, dtype=torch.int64, device=named[0][1].device if named else None)
     keys: dict[torch.device, Tensor] = {}
-    for index, (name, tensor) in enumerate(_named_tensors(model)):
-        described.append(f"{name} {tensor.dtype} {tuple(tensor.shape)}")
-        device = device or tensor.device
-        if tensor.device not in keys:
-            keys[tensor.device] = _keys(tensor.device)
-        content = _tensor_lanes(tensor, keys[tensor.device]).to(device)
-        lanes = _mix(content + _signed(index * _STEP % 2**64))
-        total = lanes if total is None else total + lanes
-    if total is None:
-        total = torch.zeros(LANES, dtype=torch.int64)
+    for index, words in enumerate(_grouped(_words(tensor) for _, tensor in named)):
+        if words.device not in keys:
+            keys[words.device] = _keys(words.device)
+        content = _content_lanes(words, keys[words.device]).to(total.device)
+        total = total + _mix(content + _signed(index * _STEP % 2**64))
     text = "\n".join(described).encode(errors="surrogatepass")
     return WeightsFingerprint(hashlib.sha256(text).hexdigest(), total)
 
@@ -153,8 +151,25 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield f"{kind} {_plain(name)}", tensor
 
 
-def _tensor_lanes(tensor: Tensor, keys: Tensor) -> Tensor:
-    words = _words(tensor)
+def _grouped(tensors: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Join small tensors, so that a model of many costs few launches; shapes are hashed apart."""
+    group: list[Tensor] = []
+    size = 0
+    for words in tensors:
+        size += words.numel()
+        if group and (size > _GROUP or words.device != group[0].device):
+            yield torch.cat(group)
+            group, size = [], words.numel()
+        if size > _GROUP:
+            yield words
+            size = 0
+        else:
+            group.append(words)
+    if group:
+        yield torch.cat(group)
+
+
+def _content_lanes(words: Tensor, keys: Tensor) -> Tensor:
     at_once = _ROWS_ON_CPU if words.device.type == "cpu" else _ROWS_ELSEWHERE
     whole = words.numel() // _ROW
     body = words.narrow(0, 0, whole * _ROW).view(whole, _ROW)
