@@ -3,7 +3,7 @@
 import math
 
 from torch_holdout.accounting.pure import log_binomial
-from torch_holdout.checks import require_failure
+from torch_holdout.checks import require_failure, require_whole
 from torch_holdout.errors import InvalidArgumentError
 
 
@@ -53,3 +53,65 @@ def counting_anytime(
         + 2 * math.log(releases_before + 1)
     )
     return math.sqrt(bracket / (2 * units))
+
+
+def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failure: float) -> float:
+    r"""The same for a number of queries m and a budget B fixed beforehand.
+
+    A released query has at most B - 1 releases before it; over all positions these are
+    :math:`\sum_{b<B} \binom{m}{b+1} G^b` functions:
+
+    .. math:: \tau = \sqrt{\frac{\ln(2/\beta) + \ln \sum_{b=0}^{B-1} \binom{m}{b+1} G^b}{2u}}
+
+    Covers releases only. Vacuous when the result is 1 or more.
+
+    Example:
+        >>> round(counting_fixed(10_000, queries=1000, budget=20, answers=100, failure=0.05), 3)
+        0.097
+    """
+    _require_plan(units, queries, budget, answers, failure)
+    terms = [
+        log_binomial(queries, before + 1) + before * math.log(answers)
+        for before in range(min(budget, queries))
+    ]
+    return math.sqrt((math.log(2 / failure) + _log_sum(terms)) / (2 * units))
+
+
+def counting_data_dependent(
+    units: int, *, queries: int, releases_before: int, answers: int, failure: float
+) -> float:
+    r"""The same for m fixed queries, paying for the releases that were made, not for the budget.
+
+    b releases before a query get the share :math:`6/(\pi^2 (b+1)^2)` of the failure, so it holds
+    for all b at once:
+
+    .. math:: \tau = \sqrt{\frac{\ln(2/\beta) + \ln\binom{m}{b+1} + b \ln G + \ln(\pi^2/6)
+        + 2 \ln(b+1)}{2u}}
+
+    Example:
+        >>> facts = {"queries": 1000, "answers": 100, "failure": 0.05}
+        >>> round(counting_data_dependent(10_000, releases_before=19, **facts), 3)
+        0.098
+    """
+    _require_plan(units, queries, releases_before + 1, answers, failure)
+    bracket = (
+        math.log(2 / failure)
+        + log_binomial(queries, releases_before + 1)
+        + releases_before * math.log(answers)
+        + math.log(math.pi**2 / 6)
+        + 2 * math.log(releases_before + 1)
+    )
+    return math.sqrt(bracket / (2 * units))
+
+
+def _require_plan(units: int, queries: int, budget: int, answers: int, failure: float) -> None:
+    require_whole("units", units, 1, 2**62)
+    require_whole("queries", queries, 1, 2**62)
+    require_whole("budget", budget, 1, 2**31)
+    require_whole("answers", answers, 1, 2**62)
+    require_failure(failure)
+
+
+def _log_sum(terms: list[float]) -> float:
+    largest = max(terms)
+    return largest + math.log(math.fsum(math.exp(term - largest) for term in terms))

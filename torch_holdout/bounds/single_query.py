@@ -1,0 +1,118 @@
+r"""One query, chosen without looking at the holdout; and what people do instead for many.
+
+All of them: values in [0, 1], n independent units, an empirical mean h and a population mean P.
+"""
+
+import math
+
+from torch_holdout.checks import require_failure, require_number, require_whole
+from torch_holdout.errors import InvalidArgumentError
+
+
+def hoeffding(units: int, failure: float) -> float:
+    r"""Return :math:`\tau = \sqrt{\ln(2/\beta)/(2n)}`: P(|h - P| > tau) is at most beta.
+
+    For one query fixed before the holdout is seen. Vacuous when the result is 1 or more.
+
+    Example:
+        >>> round(hoeffding(1000, 0.05), 4)
+        0.0429
+    """
+    _require_units(units)
+    require_failure(failure)
+    return math.sqrt(math.log(2 / failure) / (2 * units))
+
+
+def binary_kl(first: float, second: float) -> float:
+    r"""Return :math:`\mathrm{kl}(p \| q)` of two coins, infinite where q excludes p.
+
+    Example:
+        >>> round(binary_kl(0.5, 0.25), 4), binary_kl(0.5, 0.0)
+        (0.1438, inf)
+    """
+    total = 0.0
+    for p, q in ((first, second), (1 - first, 1 - second)):
+        if p > 0:
+            if q <= 0:
+                return math.inf
+            total += p * math.log(p / q)
+    return max(0.0, total)
+
+
+def kl_interval(mean: float, divergence: float) -> tuple[float, float]:
+    r"""Return all P with :math:`\mathrm{kl}(h \| P)` at most ``divergence``, as an interval.
+
+    Rounded outwards. With ``divergence = ln(2/beta)/n`` it is the Chernoff interval of one query,
+    inside Hoeffding's and much narrower near 0 and 1.
+
+    Example:
+        >>> low, high = kl_interval(0.05, math.log(2 / 0.05) / 1000)
+        >>> round(low, 3), round(high, 3)
+        (0.033, 0.071)
+    """
+    require_number("mean", mean)
+    if not divergence >= 0:
+        raise InvalidArgumentError(
+            f"Expected `divergence` not to be negative, but got {divergence!r}."
+        )
+    mean = min(max(mean, 0.0), 1.0)
+    return _edge(mean, 0.0, divergence), _edge(mean, 1.0, divergence)
+
+
+def chernoff_interval(mean: float, units: int, failure: float) -> tuple[float, float]:
+    r"""Return the interval of one query: :math:`n\,\mathrm{kl}(h \| P) \le \ln(2/\beta)`.
+
+    Example:
+        >>> low, high = chernoff_interval(0.0, 1000, 0.05)
+        >>> low, round(high, 5)
+        (0.0, 0.00368)
+    """
+    _require_units(units)
+    require_failure(failure)
+    return kl_interval(mean, math.log(2 / failure) / units)
+
+
+def naive_union(units: int, queries: int, failure: float) -> float:
+    r"""Return :math:`\sqrt{\ln(2m/\beta)/(2n)}`. INVALID when a query depends on earlier answers.
+
+    It is what is often quoted for a reused validation set; kept to show the difference.
+
+    Example:
+        >>> round(naive_union(1000, 50, 0.05), 3)
+        0.062
+    """
+    require_whole("queries", queries, 1, 2**62)
+    return hoeffding(units, failure / queries)
+
+
+def sample_splitting(units: int, queries: int, failure: float) -> float:
+    r"""Return Hoeffding's tau for m queries on disjoint parts of :math:`\lfloor n/m \rfloor` units.
+
+    Valid under adaptivity, and the price to beat. Infinite when there are fewer units than queries.
+
+    Example:
+        >>> round(sample_splitting(1000, 5, 0.05), 3)
+        0.115
+    """
+    _require_units(units)
+    require_whole("queries", queries, 1, 2**62)
+    part = units // queries
+    return hoeffding(part, failure / queries) if part else math.inf
+
+
+def _edge(mean: float, end: float, divergence: float) -> float:
+    """Bisect from the mean towards an end of [0, 1]; return the outer side of the last step."""
+    if binary_kl(mean, end) <= divergence:
+        return end
+    inside, outside = mean, end
+    for _ in range(60):
+        middle = (inside + outside) / 2
+        if binary_kl(mean, middle) <= divergence:
+            inside = middle
+        else:
+            outside = middle
+    return outside
+
+
+def _require_units(units: int) -> None:
+    require_whole("units", units, 1, 2**62)
