@@ -1,6 +1,7 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
 import functools
+import inspect
 import logging
 import math
 import warnings
@@ -9,6 +10,7 @@ from itertools import chain
 from typing import Any, Literal
 
 import torch
+from torch import nn
 from torchmetrics import Metric
 
 from torch_holdout._evaluation import DIFF, Evaluation
@@ -35,9 +37,9 @@ class HoldoutGuardHooks:
     accumulates on the device, asks the holdout once per full pass, and logs the answers in
     ``on_validation_epoch_end``, before EarlyStopping, ModelCheckpoint, schedulers, loggers and the
     progress bar read them. It logs each statistic under its own name, and ``holdout/budget_left``,
-    ``holdout/releases``, ``holdout/exhausted``, ``holdout/<statistic>/is_release`` (with several
-    guards ``holdout/<holdout>/...``). A module that defines ``holdout_step(batch, batch_idx)`` has
-    that called instead of its ``validation_step``.
+    ``holdout/releases``, ``holdout/exhausted``, ``holdout/<statistic>/is_release`` and
+    ``.../is_stale`` (with several guards ``holdout/<holdout>/...``). A module that defines
+    ``holdout_step(batch, batch_idx)`` has that called instead of its ``validation_step``.
 
     Args:
         holdout: The account.
@@ -78,18 +80,19 @@ class HoldoutGuardHooks:
         self.holdout = holdout
         self.guess_dataloaders = guess_dataloaders
         self.unguarded = unguarded
-        self.public = (public,) if isinstance(public, str) else tuple(public)
+        self.public = _checked_public(public, holdout)
         self.on_exhausted = on_exhausted
         self.dataloader_idx = dataloader_idx
         self.stage = stage
-        self.public_dataloaders = tuple(public_dataloaders)
+        self.public_dataloaders = _checked_indices(public_dataloaders)
         self.version = version
         self.prog_bar = prog_bar
         self.answers: dict[str, Answer] = {}
         self._last: dict[str, float] = {}
         self._warned: set[str] = set()
         self._evaluation: Evaluation | None = None
-        self._metrics: dict[str, tuple[Metric, int]] = {}
+        self._metrics: dict[str, Metric] = {}
+        self._counts: dict[str, int] = {}
         self._interception: Interception | None = None
         # The guards of one stage share one interception, the first one's. Kept from setup, because
         # a tuner takes the callbacks away while it runs the module.
@@ -125,6 +128,8 @@ class HoldoutGuardHooks:
         ]
         _require_whole_loader(trainer, self.stage)
         _require_distinct(guards)
+        _require_batches(getattr(pl_module, self._step_name()))
+        _require_loaders(self.guess_dataloaders)
         if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
             raise InvalidArgumentError(
                 f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
@@ -136,14 +141,13 @@ class HoldoutGuardHooks:
                 f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
                 f"all {self.holdout.budget} are spent. Bring a fresh holdout, or train without one."
             )
-        if stage == "fit":
-            self._last = {}
+        self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
         if guards[0] is self:
             self._interception = Interception(
                 pl_module,
                 [callback for callback in trainer.callbacks if callback not in guards],
-                step="validation_step" if self.stage == "validate" else "test_step",
+                step=self._step_name(),
                 on_step=lambda step, args, kwargs: self._route(trainer, step, args, kwargs),
                 on_log=lambda name, value: self._may_log(trainer, name, value),
             )
@@ -177,12 +181,20 @@ class HoldoutGuardHooks:
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
         if self.stage == "validate":
-            self._start(pl_module)
+            self._start(trainer, pl_module)
 
     def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
         if self.stage == "test":
-            self._start(pl_module)
+            self._start(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Look once more for metrics: the module's own epoch end comes after the guard's."""
+        self._refuse_metrics()
+
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """Look once more for metrics: the module's own epoch end comes after the guard's."""
+        self._refuse_metrics()
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Ask the holdout and publish its answers."""
@@ -196,28 +208,49 @@ class HoldoutGuardHooks:
 
     # ---- during a pass
 
-    def _start(self, pl_module: Any) -> None:
+    def _start(self, trainer: Any, pl_module: Any) -> None:
         rank, world = rank_and_world()
         self._evaluation = Evaluation(
             self.holdout, pl_module, version=self.version, rank=rank, world=world
         )
-        self._metrics = {
-            name: (metric, metric.update_count)
-            for name, metric in pl_module.named_modules()
-            if isinstance(metric, Metric) and not isinstance(metric, ReusableHoldoutMetric)
-        }
+        self._metrics = dict(_metrics_of([pl_module, *trainer.callbacks]))
+        self._count_metrics()
+
+    def _count_metrics(self) -> None:
+        """Take the metrics as they are: what has been added so far is not the holdout."""
+        self._counts = {name: metric.update_count for name, metric in self._metrics.items()}
 
     def _route(
         self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Hand a batch to the guard of its loader, or to the module if the loader is public."""
-        index = kwargs.get("dataloader_idx", args[2] if len(args) > 2 else 0)
+        if not _evaluating(trainer):
+            return step(*args, **kwargs)  # the module calls its own step on training data
+        index = self._loader_of(args, kwargs)
         for guard in self._team:
             if guard.dataloader_idx == index:
                 guard._guarded_step(trainer, step, args, kwargs)
                 return None  # outputs would carry raw values to every callback
         with self._shared_interception().opened():
-            return step(*args, **kwargs)
+            output = step(*args, **kwargs)
+        for guard in self._team:
+            guard._count_metrics()
+        return output
+
+    def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """Return which loader a batch is from; never guess between a public and a guarded one."""
+        if "dataloader_idx" in kwargs or len(args) > 2:
+            return int(kwargs.get("dataloader_idx", args[2] if len(args) > 2 else 0))
+        if {guard.dataloader_idx for guard in self._team} != {0} or self._public_loaders():
+            raise InvalidArgumentError(
+                "Expected to be told which loader each batch is from, but the step got no "
+                "dataloader_idx. Give the loaders as a list (sequential), and the step a "
+                "`dataloader_idx` argument."
+            )
+        return 0
+
+    def _public_loaders(self) -> set[int]:
+        return {index for guard in self._team for index in guard.public_dataloaders}
 
     def _guarded_step(
         self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -225,7 +258,7 @@ class HoldoutGuardHooks:
         module, evaluation = trainer.lightning_module, self._evaluation
         if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
             return
-        run = _holdout_step(module) or functools.partial(step, **kwargs)
+        run = self._holdout_step(module) or functools.partial(step, **kwargs)
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
             evaluation.look_at_weights()
@@ -251,9 +284,7 @@ class HoldoutGuardHooks:
 
     def _refuse_metrics(self) -> None:
         """Refuse the module's own metrics: it could read them raw."""
-        touched = [
-            n for n, (metric, before) in self._metrics.items() if metric.update_count > before
-        ]
+        touched = [n for n, m in self._metrics.items() if m.update_count > self._counts[n]]
         if not touched:
             return
         if self.unguarded == "raise":
@@ -263,23 +294,23 @@ class HoldoutGuardHooks:
                 f"that leaves them alone (it is used instead), or pass unguarded='drop'."
             )
         for name in touched:
-            self._metrics[name][0].reset()
-            self._metrics[name] = (self._metrics[name][0], 0)
+            self._metrics[name].reset()
+        self._count_metrics()
         self._warn_once(f"metrics {touched} were reset after each batch of the holdout")
 
     def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
-        busy = trainer.sanity_checking or trainer.validating or trainer.testing
         guards = self._team
         public = any(name in guard.public for guard in guards)
-        if not busy or public or isinstance(value, ReusableHoldoutMetric):
+        if not _evaluating(trainer) or public or isinstance(value, ReusableHoldoutMetric):
             return True
         if all(guard.unguarded == "drop" for guard in guards):
             self._warn_once(f"self.log({name!r}, ...) was dropped during validation")
             return False
+        registered = any(name in guard.holdout.statistics for guard in guards)
+        advice = f" If it does not depend on the holdout, pass public=({name!r},)."
         raise UnguardedLogError(
             f"Expected nothing but guarded values during validation, but {name!r} was logged; its "
-            f"value is not shown here. If it does not depend on the holdout, pass "
-            f"public=({name!r},). {DIFF}"
+            f"value is not shown here.{'' if registered else advice} {DIFF}"
         )
 
     # ---- after a pass
@@ -298,7 +329,11 @@ class HoldoutGuardHooks:
         self._publish()
         left = min(answer.budget_left for answer in self.answers.values())
         if left == 0 and self.on_exhausted == "stop" and trainer.state.fn == "fit":
-            _log.info("Holdout %r is exhausted; the Trainer stops.", self.holdout.name)
+            if not trainer.should_stop and trainer.is_global_zero:
+                _log.warning(
+                    "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop').",
+                    self.holdout.name,
+                )
             trainer.should_stop = True
 
     def _meet_exhaustion(self, refused: list[str]) -> None:
@@ -319,6 +354,7 @@ class HoldoutGuardHooks:
                 self._last[name] = answer.value
             self._send(name, self._last.get(name, math.nan), show=True)
             self._send(f"{prefix}/{name}/is_release", answer.is_release)
+            self._send(f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
         left = min(answer.budget_left for answer in self.answers.values())
         self._send(f"{prefix}/budget_left", left, show=True)
         self._send(f"{prefix}/releases", self.holdout.budget - left)
@@ -339,6 +375,17 @@ class HoldoutGuardHooks:
 
     # ---- helpers
 
+    def _step_name(self) -> str:
+        return "validation_step" if self.stage == "validate" else "test_step"
+
+    def _holdout_step(self, module: Any) -> Step | None:
+        """Return the module's ``holdout_step``, given as many arguments as it names."""
+        step = getattr(module, "holdout_step", None)
+        if step is None or self.stage != "validate":
+            return None
+        wanted = len(inspect.signature(step).parameters)
+        return lambda *args: step(*args[:wanted])
+
     def _applies(self, stage: str) -> bool:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
@@ -357,7 +404,7 @@ class HoldoutGuardHooks:
     def _require_guarded(self, batches: Sequence[Any]) -> None:
         guards = self._team
         guarded = {guard.dataloader_idx for guard in guards}
-        public = {index for guard in guards for index in guard.public_dataloaders}
+        public = self._public_loaders()
         loaders = set(range(len(batches)))
         if loaders - guarded - public or guarded - loaders:
             raise InvalidArgumentError(
@@ -377,6 +424,7 @@ def _require_whole_loader(trainer: Any, stage: str) -> None:
     name = "limit_val_batches" if stage == "validate" else "limit_test_batches"
     limit = getattr(trainer, name)
     shortened = {
+        "barebones": bool(trainer.barebones),
         "fast_dev_run": bool(trainer.fast_dev_run),
         "overfit_batches": trainer.overfit_batches != 0,
         name: not (isinstance(limit, float) and limit == 1.0),
@@ -384,8 +432,8 @@ def _require_whole_loader(trainer: Any, stage: str) -> None:
     if problems := [option for option, on in shortened.items() if on]:
         raise InvalidArgumentError(
             f"Expected the whole holdout in every evaluation, but the Trainer has "
-            f"{', '.join(problems)} set, which evaluates a part of it. Remove the option, or the "
-            f"guard for this trial run. Nothing was charged."
+            f"{', '.join(problems)} set, which evaluates only a part of it or publishes nothing. "
+            f"Remove the option, or the guard for this trial run. Nothing was charged."
         )
 
 
@@ -400,10 +448,70 @@ def _require_distinct(guards: list[HoldoutGuardHooks]) -> None:
         )
 
 
-def _holdout_step(module: Any) -> Step | None:
-    """Return the module's ``holdout_step``, which takes a batch and its index only."""
-    step = getattr(module, "holdout_step", None)
-    return None if step is None else lambda batch, batch_idx=0, *_: step(batch, batch_idx)
+def _evaluating(trainer: Any) -> bool:
+    return bool(trainer.sanity_checking or trainer.validating or trainer.testing)
+
+
+def _metrics_of(owners: list[Any]) -> Iterator[tuple[str, Metric]]:
+    """Find metrics that are not ours, also in plain lists and dictionaries."""
+    for owner in owners:
+        if isinstance(owner, nn.Module):
+            yield from _metrics_in(owner, type(owner).__name__)
+        for key, value in vars(owner).items():
+            if not key.startswith("_") or isinstance(value, Metric | list | tuple | dict):
+                yield from _metrics_in(value, f"{type(owner).__name__}.{key}")
+
+
+def _metrics_in(value: Any, path: str, depth: int = 2) -> Iterator[tuple[str, Metric]]:
+    if isinstance(value, nn.Module):
+        for name, module in value.named_modules():
+            if isinstance(module, Metric) and not isinstance(module, ReusableHoldoutMetric):
+                yield f"{path}.{name}".rstrip("."), module
+    elif isinstance(value, dict) and depth:
+        for key, part in value.items():
+            yield from _metrics_in(part, f"{path}[{key!r}]", depth - 1)
+    elif isinstance(value, list | tuple) and depth:
+        for index, part in enumerate(value):
+            yield from _metrics_in(part, f"{path}[{index}]", depth - 1)
+
+
+def _checked_public(public: Sequence[str], holdout: ReusableHoldout) -> tuple[str, ...]:
+    keys = (public,) if isinstance(public, str) else public
+    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+        raise InvalidArgumentError("Expected `public` to be keys, e.g. public=('lr',).")
+    if own := [key for key in keys if key in holdout.statistics]:
+        raise InvalidArgumentError(
+            f"Expected `public` keys that do not depend on the holdout, but {own} are its "
+            f"statistics. Return their per-example values instead of logging them."
+        )
+    return tuple(keys)
+
+
+def _checked_indices(indices: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(indices, list | tuple):
+        raise InvalidArgumentError(
+            "Expected `public_dataloaders` to be loaders' numbers, e.g. public_dataloaders=(1,)."
+        )
+    for index in indices:
+        require_whole("public_dataloaders", index, 0, 10**6)
+    return tuple(indices)
+
+
+def _require_batches(step: Step) -> None:
+    if "dataloader_iter" in inspect.signature(step).parameters:
+        raise InvalidArgumentError(
+            "Expected a step that takes a batch, but this one takes `dataloader_iter`, which hides "
+            "which loader a batch is from. Use step(self, batch, batch_idx)."
+        )
+
+
+def _require_loaders(loaders: Any) -> None:
+    for loader in () if loaders is None else _listed(loaders):
+        if not isinstance(loader, Iterable) or isinstance(loader, Iterator | dict | str):
+            raise InvalidArgumentError(
+                f"Expected `guess_dataloaders` to be a DataLoader or a list of them, which can be "
+                f"read again for every evaluation, but got {type(loader).__name__}."
+            )
 
 
 def _listed(loaders: Any) -> Iterable[Any]:

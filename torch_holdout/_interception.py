@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,20 +37,17 @@ class Interception:
         original_step: Step = getattr(module, step)
         self.log: Step = module.log  # type: ignore[assignment]
 
-        # Lightning looks at the signature through __wrapped__, so the names must be kept.
-        @functools.wraps(original_step)
         def wrapped_step(*args: Any, **kwargs: Any) -> Any:
             return on_step(original_step, args, kwargs)
 
-        @functools.wraps(self.log)
         def trapped_log(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
             if self._open or on_log(name, value):
                 self.log(name, value, *args, **kwargs)
 
-        self._replace(module, step, wrapped_step)
-        self._replace(module, "log", trapped_log)
-        for callback in callbacks:
-            self._replace(callback, "log", trapped_log)
+        trap = _Replacement(module, "log", trapped_log)
+        self._replace(module, step, _Replacement(module, step, wrapped_step))
+        for owner in (module, *callbacks):
+            self._replace(owner, "log", trap)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -72,3 +70,27 @@ class Interception:
     def _replace(self, owner: Any, name: str, replacement: Step) -> None:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, replacement)
+
+
+class _Replacement:
+    """A method put on an instance. Copies of the instance get their own plain method back."""
+
+    def __init__(self, module: nn.Module, name: str, function: Step) -> None:
+        self._module = module
+        self._name = name
+        self._function = function
+        # Lightning looks at the signature through __wrapped__.
+        functools.update_wrapper(self, getattr(module, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Step:
+        return _method(memo.get(id(self._module), self._module), self._name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _method, (self._module, self._name)
+
+
+def _method(module: nn.Module, name: str) -> Step:
+    return types.MethodType(getattr(type(module), name), module)

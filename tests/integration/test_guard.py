@@ -41,6 +41,28 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Lightning's advice about workers and the like
     pytest.mark.filterwarnings("error::torch_holdout.errors.HoldoutWarning"),
 ]
+
+
+class Plain(package("lightning.pytorch").LightningModule):
+    """A module that can be pickled."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def training_step(self, batch, batch_idx):
+        return functional.cross_entropy(self(batch[0]), batch[1])
+
+    def validation_step(self, batch, batch_idx):
+        return per_example(self, batch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05)
+
+
 EXACT = th.Thresholdout(threshold=0.02, sigma=0.0, guess="last")
 TRAIN = th.Thresholdout(threshold=0.02, sigma=0.0, guess="train")
 LOSS = {"val_loss": th.BoundedMean(0.0, 5.0)}
@@ -125,6 +147,8 @@ class TestPublishing:
             "holdout/exhausted": 0,
             "holdout/val_loss/is_release": 1,
             "holdout/val_acc/is_release": 1,
+            "holdout/val_loss/is_stale": 0,
+            "holdout/val_acc/is_stale": 0,
         }
 
     def test_rows_are_evaluations_times_statistics(self):
@@ -148,6 +172,26 @@ class TestPublishing:
         assert not {"validation_step", "log"} & set(vars(module))
         assert other.log == module.log
         fit(run, module)  # a second fit with the same objects
+
+    def test_a_model_copied_or_saved_during_the_run_is_an_ordinary_one(self, tmp_path):
+        kept = []
+
+        class KeepBest(package("lightning.pytorch").Callback):
+            def on_validation_end(self, trainer, pl_module):
+                kept.append(copy.deepcopy(pl_module))
+
+        class Save(package("lightning.pytorch").Callback):
+            def on_validation_end(self, trainer, pl_module):
+                torch.save(pl_module, tmp_path / "module.pt")
+
+        account = holdout()
+        fit(trainer([HoldoutGuard(account), KeepBest()]), network())
+        batch = data().tensors
+        assert set(kept[-1].validation_step(batch, 0)) == {"val_loss", "val_acc"}
+        fit(trainer([HoldoutGuard(account)]), kept[-1])
+        fit(trainer([HoldoutGuard(account), Save()]), Plain())
+        saved = torch.load(tmp_path / "module.pt", weights_only=False)
+        assert set(saved.validation_step(batch, 0)) == {"val_loss", "val_acc"}
 
     def test_copies_of_a_guard_share_the_account(self):
         account = holdout()
@@ -249,7 +293,8 @@ class TestExistingCode:
         assert "'val_loss'" in str(caught.value)
         assert '+        return {"val_loss":' in str(caught.value)
         assert "0.731" not in str(caught.value)
-        assert module.trainer.state.stage == "sanity_check" or module.trainer.global_step == 0
+        assert module.trainer.global_step == 0
+        assert "public" not in str(caught.value)
 
     def test_dropped_logs_warn_once(self):
         def logging_step(self, batch, batch_idx):
@@ -319,6 +364,35 @@ class TestExistingCode:
         with pytest.raises(UnguardedLogError, match="mean"):
             fit(trainer([HoldoutGuard(holdout())]), module)
 
+    def test_metrics_outside_the_module_are_noticed_too(self):
+        class Keeps(package("lightning.pytorch").Callback):
+            def __init__(self):
+                self.kept = {"mean": MeanMetric()}
+
+            def on_validation_batch_end(self, trainer, pl_module, outputs, batch, *_):
+                self.kept["mean"].update(per_example(pl_module, batch)["val_loss"])
+
+        def epoch_end(self):
+            self.hidden["mean"].update(1.0)
+
+        module = network(on_validation_epoch_end=epoch_end)
+        module.hidden = {"mean": MeanMetric()}
+        for callbacks, found in (([Keeps()], "Keeps.kept"), ([], "Net.hidden")):
+            with pytest.raises(UnguardedLogError, match=found):
+                fit(trainer([HoldoutGuard(holdout()), *callbacks]), module)
+
+    def test_statistics_cannot_be_public(self):
+        with pytest.raises(InvalidArgumentError, match="are its statistics"):
+            HoldoutGuard(holdout(), public=("val_loss",))
+
+    def test_a_step_shared_with_training_works(self):
+        def training(self, batch, batch_idx):
+            return self.validation_step(batch, batch_idx)["val_loss"].mean()
+
+        account = holdout()
+        fit(trainer([HoldoutGuard(account)]), network(training_step=training))
+        assert account.status().queries == 6
+
     def test_a_holdout_step_is_used_instead(self):
         def step(self, batch, batch_idx):
             raise ZeroDivisionError
@@ -378,6 +452,7 @@ class TestTrainerModes:
             {"limit_val_batches": 0},
             {"fast_dev_run": True},
             {"overfit_batches": 1},
+            {"barebones": True},
         ],
         ids=str,
     )
@@ -440,6 +515,42 @@ class TestTrainerModes:
         published = set(run.callback_metrics)
         assert {"loss_0", "loss_1", "holdout/part 0/budget_left"} <= published
         assert "train_again/dataloader_idx_2" in published
+
+    def test_a_public_loader_may_have_its_own_metric(self):
+        for public in (0, 1):
+
+            def step(self, batch, batch_idx, dataloader_idx=0, public=public):
+                if dataloader_idx == public:
+                    self.mean.update(per_example(self, batch)["val_loss"])
+                    self.log("public", self.mean)
+                    return None
+                return per_example(self, batch)
+
+            module = network(validation_step=step)
+            module.mean = MeanMetric()
+            guard = HoldoutGuard(holdout(), dataloader_idx=1 - public, public_dataloaders=(public,))
+            run = fit(trainer([guard]), module, val=[loader(), loader()])
+            assert f"public/dataloader_idx_{public}" in run.callback_metrics
+
+    def test_a_batch_of_unknown_origin_is_refused(self):
+        """Combined loaders give no index: the holdout must not pass for the public loader."""
+        combined = package("lightning.pytorch").utilities.CombinedLoader(
+            [loader(), loader()], mode="min_size"
+        )
+
+        def step(self, batch, batch_idx):
+            self.log("raw", per_example(self, batch[1])["val_loss"].mean())
+
+        guard = HoldoutGuard(holdout(), dataloader_idx=1, public_dataloaders=(0,))
+        with pytest.raises(InvalidArgumentError, match=r"loader"):
+            fit(trainer([guard]), network(validation_step=step), val=combined)
+
+        def iterates(self, dataloader_iter):
+            batch, _, _ = next(dataloader_iter)
+            self.log("raw", per_example(self, batch)["val_loss"].mean())
+
+        with pytest.raises(InvalidArgumentError, match="dataloader_iter"):
+            fit(trainer([guard]), network(validation_step=iterates), val=[loader(), loader()])
 
     def test_an_undeclared_loader_is_refused_in_the_sanity_check(self):
         account = holdout()
@@ -552,6 +663,20 @@ class TestExhaustion:
         assert len({found["val_loss"] for found in seen[2:]}) == 1
         assert [found["holdout/val_loss/is_release"] for found in seen] == [1, 1, 1, 0, 0]
 
+    def test_stopping_is_said(self, caplog):
+        self.run("stop", self.account())
+        assert "no releases left" in caplog.text
+
+    def test_a_later_validation_does_not_show_an_earlier_answer(self):
+        account = self.account(budget=1)
+        guard = HoldoutGuard(account)
+        run = fit(trainer([guard]), network(validation_step=only_loss))
+        other = network(validation_step=only_loss)
+        with pytest.warns(HoldoutWarning, match="stale"):
+            found = run.validate(other, loader(), verbose=False)[0]
+        assert math.isnan(found["val_loss"])
+        assert found["holdout/val_loss/is_stale"] == 1
+
     def test_freeze(self):
         account = self.account()
         with pytest.warns(HoldoutWarning, match="stale"):
@@ -643,6 +768,9 @@ class TestResume:
         {"stage": "fit"},
         {"dataloader_idx": -1},
         {"version": 2},
+        {"public": 3},
+        {"public_dataloaders": 1},
+        {"public_dataloaders": ("1",)},
     ],
     ids=str,
 )

@@ -101,7 +101,8 @@ def fit(run, module, train=None, val=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", category=th.HoldoutWarning)
-        run.fit(module, train or loader(drop_last=True), val or loader(), **options)
+        train = loader(drop_last=True) if train is None else train
+        run.fit(module, train, loader() if val is None else val, **options)
     return run
 
 
