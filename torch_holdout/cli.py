@@ -48,6 +48,8 @@ def demo(
     except ImportError as error:
         typer.echo(f"The demo needs {error.name}: pip install 'torch-holdout[demo]'", err=True)
         raise typer.Exit(1) from None
+    if picture.is_dir():
+        picture = picture / "demo.png"
     from torch_holdout.experiments.demo import demo as run
 
     run(picture, epochs=epochs)

@@ -34,7 +34,7 @@ def test_only_a_release_is_chosen():
 
 def test_a_third_of_the_labels_is_replaced():
     train, holdout, fresh = splits()
-    assert (len(train), len(holdout)) == (600, 600)
-    assert len(fresh) == 1797 - 1200
+    assert (len(train), len(holdout)) == (400, 700)
+    assert len(fresh) == 1797 - 1100
     again = splits()[1]
     assert all((a == b).all() for a, b in zip(holdout.tensors, again.tensors, strict=True))

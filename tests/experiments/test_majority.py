@@ -25,7 +25,7 @@ def test_raw_accuracy_is_what_theory_says(size, queries):
 
 
 def test_the_guarded_holdout_stays_near_the_truth():
-    raw, guarded, left = attacks()
+    raw, guarded, left = attacks(seed=1)
     assert raw.claimed > 0.65
     assert abs(guarded.claimed - 0.5) < 0.06
     assert abs(guarded.fresh - 0.5) < 0.01

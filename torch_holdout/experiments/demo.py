@@ -9,7 +9,7 @@ import torch_holdout as th
 from torch_holdout.experiments.digits import Run, early_stopping
 from torch_holdout.experiments.majority import Attack, guarded_answers, majority_attack
 
-SIZE, QUERIES = 1000, 500
+SIZE, QUERIES, BUDGET = 1000, 500, 20
 
 
 def demo(picture: Path, *, epochs: int = 60, progress: bool = True) -> None:
@@ -37,15 +37,18 @@ def demo(picture: Path, *, epochs: int = 60, progress: bool = True) -> None:
     console.print(
         f"  a raw holdout says of the vote      {raw.claimed:6.1%}\n"
         f"  a guarded holdout says              {guarded.claimed:6.1%}   "
-        f"({20 - left} of 20 releases spent)\n"
+        f"({BUDGET - left} of {BUDGET} releases spent)\n"
         f"  on fresh data it is                 {guarded.fresh:6.1%}"
     )
     draw(run, raw, guarded, picture)
     console.print(f"\nBoth parts in one picture: {picture}")
 
 
-def attacks() -> tuple[Attack, Attack, int]:
-    """Attack a raw and a guarded holdout the same way; return both and the budget left."""
+def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
+    """Attack a raw and a guarded holdout the same way; return both and the budget left.
+
+    ``seed`` makes the holdout's noise reproducible, for tests.
+    """
     raw = majority_attack(
         lambda correct: float(correct.double().mean()), size=SIZE, queries=QUERIES, seed=11
     )
@@ -55,10 +58,9 @@ def attacks() -> tuple[Attack, Attack, int]:
         name="coin flips",
         size=SIZE,
         statistics={"accuracy": th.ZeroOne()},
-        mechanism=th.Thresholdout(
-            threshold=4 * step, sigma=step / 8, guess="last", initial={"accuracy": 0.5}
-        ),
-        budget=20,
+        mechanism=th.Thresholdout(threshold=2 * step, sigma=step / 8, guess="last"),
+        budget=BUDGET,
+        seed=seed,
     )
     answers = guarded_answers(holdout, "accuracy")
     guarded = majority_attack(answers, size=SIZE, queries=QUERIES, seed=11)
@@ -99,17 +101,18 @@ def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
     shown = [f"{value:.1%}" for value in values]
     right.bar_label(bars, shown, label_type="center", color="white", fontsize=12, weight="bold")
     right.axhline(0.5, color="black", lw=1, ls=":")
-    right.text(1.5, 0.505, "truth: 50 %", ha="center", va="bottom", fontsize=9)
+    right.text(2, 0.51, "truth: 50 %", ha="center", va="bottom", fontsize=9)
     right.set(
         ylim=(0.4, 0.8),
         ylabel="accuracy of the analyst's classifier",
         title=f"Coin-flip labels, {QUERIES} adaptive questions",
     )
+    left.xaxis.get_major_locator().set_params(integer=True)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=130)
+    figure.savefig(picture, dpi=130, format="png")
     plt.close(figure)
 
 

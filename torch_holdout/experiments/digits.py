@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import torch_holdout as th
 from torch_holdout.noise import coin_flips, fixed_permutation
 
-TRAIN, HOLDOUT = 600, 600
+TRAIN, HOLDOUT = 400, 700
 CLASSES = 10
 WORST = 5.0
 
@@ -106,7 +106,7 @@ def _network(pl: Any) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self.layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+            self.layers = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, CLASSES))
 
         def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
             """Learn from the noisy labels."""
@@ -118,7 +118,7 @@ def _network(pl: Any) -> Any:
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             """Return Adam."""
-            return torch.optim.Adam(self.parameters(), lr=1e-3)
+            return torch.optim.Adam(self.parameters(), lr=4e-3)
 
     return Net()
 
