@@ -26,7 +26,7 @@ class Answer:
     value: float
     kind: Literal["release", "guess", "repeat", "exhausted"]
     budget_left: int
-    source: Literal["release", "guess"] | None
+    source: Literal["release", "guess"] | None = None
 
     @property
     def is_release(self) -> bool:
