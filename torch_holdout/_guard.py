@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Literal
 
 import torch
@@ -28,6 +28,7 @@ from torch_holdout.ranks import rank_and_world
 from torch_holdout.results import Answer
 
 _log = logging.getLogger("torch_holdout")
+_LONGEST = 1000  # how far a plain list or dictionary is searched for metrics
 
 
 class HoldoutGuardHooks:
@@ -213,7 +214,7 @@ class HoldoutGuardHooks:
         self._evaluation = Evaluation(
             self.holdout, pl_module, version=self.version, rank=rank, world=world
         )
-        self._metrics = dict(_metrics_of([pl_module, *trainer.callbacks]))
+        self._metrics = _metrics_of([pl_module, *trainer.callbacks])
         self._count_metrics()
 
     def _count_metrics(self) -> None:
@@ -452,14 +453,16 @@ def _evaluating(trainer: Any) -> bool:
     return bool(trainer.sanity_checking or trainer.validating or trainer.testing)
 
 
-def _metrics_of(owners: list[Any]) -> Iterator[tuple[str, Metric]]:
-    """Find metrics that are not ours, also in plain lists and dictionaries."""
+def _metrics_of(owners: list[Any]) -> dict[str, Metric]:
+    """Find the metrics that are not ours, each once, also in plain lists and dictionaries."""
+    found: dict[int, tuple[str, Metric]] = {}
     for owner in owners:
-        if isinstance(owner, nn.Module):
-            yield from _metrics_in(owner, type(owner).__name__)
-        for key, value in vars(owner).items():
-            if not key.startswith("_") or isinstance(value, Metric | list | tuple | dict):
-                yield from _metrics_in(value, f"{type(owner).__name__}.{key}")
+        places = {type(owner).__name__: owner} if isinstance(owner, nn.Module) else {}
+        places |= {f"{type(owner).__name__}.{key}": value for key, value in vars(owner).items()}
+        for place, value in places.items():
+            for path, metric in _metrics_in(value, place):
+                found.setdefault(id(metric), (path, metric))
+    return dict(found.values())
 
 
 def _metrics_in(value: Any, path: str, depth: int = 2) -> Iterator[tuple[str, Metric]]:
@@ -467,12 +470,10 @@ def _metrics_in(value: Any, path: str, depth: int = 2) -> Iterator[tuple[str, Me
         for name, module in value.named_modules():
             if isinstance(module, Metric) and not isinstance(module, ReusableHoldoutMetric):
                 yield f"{path}.{name}".rstrip("."), module
-    elif isinstance(value, dict) and depth:
-        for key, part in value.items():
+    elif isinstance(value, dict | list | tuple) and depth:
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in islice(parts, _LONGEST):
             yield from _metrics_in(part, f"{path}[{key!r}]", depth - 1)
-    elif isinstance(value, list | tuple) and depth:
-        for index, part in enumerate(value):
-            yield from _metrics_in(part, f"{path}[{index}]", depth - 1)
 
 
 def _checked_public(public: Sequence[str], holdout: ReusableHoldout) -> tuple[str, ...]:
