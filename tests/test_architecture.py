@@ -13,7 +13,15 @@ ORDER = [
     *("errors", "checks", "traces", "noise", "ranks", "content", "statistics", "weights"),
     *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds"),
     *("registration", "ledger", "overview", "holdout", "eval_mode", "metrics"),
-    *("_interception", "_evaluation", "_guard", "lightning", "pytorch_lightning"),
+    *(
+        "_interception",
+        "_evaluation",
+        "_watch",
+        "_requirements",
+        "_guard",
+        "lightning",
+        "pytorch_lightning",
+    ),
     *("experiments", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -5,16 +5,24 @@ import inspect
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import torch
-from torch import nn
-from torchmetrics import Metric
 
 from torch_holdout._evaluation import DIFF, Evaluation
 from torch_holdout._interception import Interception, Step
+from torch_holdout._requirements import (
+    checked_indices,
+    checked_public,
+    listed,
+    require_batches,
+    require_distinct,
+    require_loaders,
+    require_whole_loader,
+)
+from torch_holdout._watch import MetricWatch
 from torch_holdout.checks import require_choice, require_instance, require_whole
 from torch_holdout.errors import (
     BudgetExhaustedError,
@@ -28,7 +36,6 @@ from torch_holdout.ranks import rank_and_world
 from torch_holdout.results import Answer
 
 _log = logging.getLogger("torch_holdout")
-_LONGEST = 1000  # how far a plain list or dictionary is searched for metrics
 
 
 class HoldoutGuardHooks:
@@ -81,19 +88,18 @@ class HoldoutGuardHooks:
         self.holdout = holdout
         self.guess_dataloaders = guess_dataloaders
         self.unguarded = unguarded
-        self.public = _checked_public(public, holdout)
+        self.public = checked_public(public, holdout.statistics)
         self.on_exhausted = on_exhausted
         self.dataloader_idx = dataloader_idx
         self.stage = stage
-        self.public_dataloaders = _checked_indices(public_dataloaders)
+        self.public_dataloaders = checked_indices(public_dataloaders)
         self.version = version
         self.prog_bar = prog_bar
         self.answers: dict[str, Answer] = {}
         self._last: dict[str, float] = {}
         self._warned: set[str] = set()
         self._evaluation: Evaluation | None = None
-        self._metrics: dict[str, Metric] = {}
-        self._counts: dict[str, int] = {}
+        self._watch = MetricWatch([])
         self._interception: Interception | None = None
         # The guards of one stage share one interception, the first one's. Kept from setup, because
         # a tuner takes the callbacks away while it runs the module.
@@ -127,10 +133,14 @@ class HoldoutGuardHooks:
             for callback in trainer.callbacks
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
-        _require_whole_loader(trainer, self.stage)
-        _require_distinct(guards)
-        _require_batches(getattr(pl_module, self._step_name()))
-        _require_loaders(self.guess_dataloaders)
+        require_whole_loader(trainer, self.stage)
+        require_distinct(
+            [guard.dataloader_idx for guard in guards],
+            [guard.holdout.name for guard in guards],
+            [name for guard in guards for name in guard.holdout.statistics],
+        )
+        require_batches(getattr(pl_module, self._step_name()))
+        require_loaders(self.guess_dataloaders)
         if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
             raise InvalidArgumentError(
                 f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
@@ -214,12 +224,7 @@ class HoldoutGuardHooks:
         self._evaluation = Evaluation(
             self.holdout, pl_module, version=self.version, rank=rank, world=world
         )
-        self._metrics = _metrics_of([pl_module, *trainer.callbacks])
-        self._count_metrics()
-
-    def _count_metrics(self) -> None:
-        """Take the metrics as they are: what has been added so far is not the holdout."""
-        self._counts = {name: metric.update_count for name, metric in self._metrics.items()}
+        self._watch = MetricWatch([pl_module, *trainer.callbacks])
 
     def _route(
         self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -235,7 +240,7 @@ class HoldoutGuardHooks:
         with self._shared_interception().opened():
             output = step(*args, **kwargs)
         for guard in self._team:
-            guard._count_metrics()
+            guard._watch.count()
         return output
 
     def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -277,7 +282,7 @@ class HoldoutGuardHooks:
             return
         rank, world = rank_and_world()
         module = trainer.lightning_module
-        for index, batch in enumerate(chain.from_iterable(_listed(self.guess_dataloaders))):
+        for index, batch in enumerate(chain.from_iterable(listed(self.guess_dataloaders))):
             if index % world == rank:
                 batch = trainer.precision_plugin.convert_input(batch)
                 batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
@@ -285,7 +290,7 @@ class HoldoutGuardHooks:
 
     def _refuse_metrics(self) -> None:
         """Refuse the module's own metrics: it could read them raw."""
-        touched = [n for n, m in self._metrics.items() if m.update_count > self._counts[n]]
+        touched = self._watch.touched()
         if not touched:
             return
         if self.unguarded == "raise":
@@ -294,9 +299,7 @@ class HoldoutGuardHooks:
                 f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
                 f"that leaves them alone (it is used instead), or pass unguarded='drop'."
             )
-        for name in touched:
-            self._metrics[name].reset()
-        self._count_metrics()
+        self._watch.reset(touched)
         self._warn_once(f"metrics {touched} were reset after each batch of the holdout")
 
     def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
@@ -397,7 +400,7 @@ class HoldoutGuardHooks:
         return found
 
     def _release_module(self) -> None:
-        self._evaluation, self._metrics, self._team = None, {}, []
+        self._evaluation, self._watch, self._team = None, MetricWatch([]), []
         if self._interception is not None:
             self._interception.restore()
             self._interception = None
@@ -421,99 +424,5 @@ class HoldoutGuardHooks:
             warnings.warn(f"HoldoutGuard: {what}.", HoldoutWarning, stacklevel=3)
 
 
-def _require_whole_loader(trainer: Any, stage: str) -> None:
-    name = "limit_val_batches" if stage == "validate" else "limit_test_batches"
-    limit = getattr(trainer, name)
-    shortened = {
-        "barebones": bool(trainer.barebones),
-        "fast_dev_run": bool(trainer.fast_dev_run),
-        "overfit_batches": trainer.overfit_batches != 0,
-        name: not (isinstance(limit, float) and limit == 1.0),
-    }
-    if problems := [option for option, on in shortened.items() if on]:
-        raise InvalidArgumentError(
-            f"Expected the whole holdout in every evaluation, but the Trainer has "
-            f"{', '.join(problems)} set, which evaluates only a part of it or publishes nothing. "
-            f"Remove the option, or the guard for this trial run. Nothing was charged."
-        )
-
-
-def _require_distinct(guards: list[HoldoutGuardHooks]) -> None:
-    places = [guard.dataloader_idx for guard in guards]
-    names = [name for guard in guards for name in guard.holdout.statistics]
-    accounts = [guard.holdout.name for guard in guards]
-    if any(len(set(found)) != len(found) for found in (places, names, accounts)):
-        raise InvalidArgumentError(
-            f"Expected each guard to have its own loader, its own holdout and its own statistics' "
-            f"names, but got loaders {places}, holdouts {accounts} and statistics {names}."
-        )
-
-
 def _evaluating(trainer: Any) -> bool:
     return bool(trainer.sanity_checking or trainer.validating or trainer.testing)
-
-
-def _metrics_of(owners: list[Any]) -> dict[str, Metric]:
-    """Find the metrics that are not ours, each once, also in plain lists and dictionaries."""
-    found: dict[int, tuple[str, Metric]] = {}
-    for owner in owners:
-        places = {type(owner).__name__: owner} if isinstance(owner, nn.Module) else {}
-        places |= {f"{type(owner).__name__}.{key}": value for key, value in vars(owner).items()}
-        for place, value in places.items():
-            for path, metric in _metrics_in(value, place):
-                found.setdefault(id(metric), (path, metric))
-    return dict(found.values())
-
-
-def _metrics_in(value: Any, path: str, depth: int = 2) -> Iterator[tuple[str, Metric]]:
-    if isinstance(value, nn.Module):
-        for name, module in value.named_modules():
-            if isinstance(module, Metric) and not isinstance(module, ReusableHoldoutMetric):
-                yield f"{path}.{name}".rstrip("."), module
-    elif isinstance(value, dict | list | tuple) and depth:
-        parts = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, part in islice(parts, _LONGEST):
-            yield from _metrics_in(part, f"{path}[{key!r}]", depth - 1)
-
-
-def _checked_public(public: Sequence[str], holdout: ReusableHoldout) -> tuple[str, ...]:
-    keys = (public,) if isinstance(public, str) else public
-    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
-        raise InvalidArgumentError("Expected `public` to be keys, e.g. public=('lr',).")
-    if own := [key for key in keys if key in holdout.statistics]:
-        raise InvalidArgumentError(
-            f"Expected `public` keys that do not depend on the holdout, but {own} are its "
-            f"statistics. Return their per-example values instead of logging them."
-        )
-    return tuple(keys)
-
-
-def _checked_indices(indices: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(indices, list | tuple):
-        raise InvalidArgumentError(
-            "Expected `public_dataloaders` to be loaders' numbers, e.g. public_dataloaders=(1,)."
-        )
-    for index in indices:
-        require_whole("public_dataloaders", index, 0, 10**6)
-    return tuple(indices)
-
-
-def _require_batches(step: Step) -> None:
-    if "dataloader_iter" in inspect.signature(step).parameters:
-        raise InvalidArgumentError(
-            "Expected a step that takes a batch, but this one takes `dataloader_iter`, which hides "
-            "which loader a batch is from. Use step(self, batch, batch_idx)."
-        )
-
-
-def _require_loaders(loaders: Any) -> None:
-    for loader in () if loaders is None else _listed(loaders):
-        if not isinstance(loader, Iterable) or isinstance(loader, Iterator | dict | str):
-            raise InvalidArgumentError(
-                f"Expected `guess_dataloaders` to be a DataLoader or a list of them, which can be "
-                f"read again for every evaluation, but got {type(loader).__name__}."
-            )
-
-
-def _listed(loaders: Any) -> Iterable[Any]:
-    return loaders if isinstance(loaders, list | tuple) else [loaders]
