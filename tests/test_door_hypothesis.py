@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from functools import partial
 
 import torch
 import torch_holdout as th
@@ -76,7 +77,7 @@ def test_the_door_holds(mechanism, bound, plan, budget):
     transcript = []
     for values, query, guess, fresh, name in plan:
         before = holdout.status()
-        answer = attempt(lambda: run(holdout, name, values, query, guess, fresh))  # noqa: B023
+        answer = attempt(partial(run, holdout, name, values, query, guess, fresh))
         after = holdout.status()
         check(holdout, before, answer, after)
         transcript.append(answer)

@@ -25,7 +25,7 @@ class Interception:
 
     def __init__(
         self,
-        module: nn.Module,
+        module: Any,
         callbacks: list[Any],
         *,
         step: str,
@@ -35,7 +35,7 @@ class Interception:
         self._saved: list[tuple[Any, str, Any]] = []
         self._open = False
         original_step: Step = getattr(module, step)
-        self.log: Step = module.log  # type: ignore[assignment]
+        self.log: Step = module.log
 
         def wrapped_step(*args: Any, **kwargs: Any) -> Any:
             return on_step(original_step, args, kwargs)

@@ -2,11 +2,12 @@
 
 import math
 from numbers import Integral, Real
+from typing import TypeGuard
 
 from torch_holdout.errors import InvalidArgumentError
 
 
-def is_finite(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
     """Whether a value is a finite number that a float can hold, and not a bool.
 
     Example:
@@ -31,14 +32,16 @@ def require_number(name: str, value: object) -> None:
 
 def require_failure(value: object) -> None:
     """Refuse what is no probability of failing."""
-    if not is_finite(value) or not 0 < value < 1:  # type: ignore[operator]
+    if not is_finite(value) or not 0 < value < 1:
         raise InvalidArgumentError(f"Expected `failure` between 0 and 1, but got {_shown(value)}.")
 
 
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
     """Refuse what is no whole number in a range."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not smallest <= int(value) <= largest:  # type: ignore[call-overload]
+    whole = None
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        whole = int(value)
+    if whole is None or not smallest <= whole <= largest:
         raise InvalidArgumentError(
             f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
             f"{_shown(value)}."

@@ -1,5 +1,6 @@
 """The ``torch-holdout`` command."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -42,12 +43,9 @@ def demo(
 
     Example: torch-holdout demo --picture demo.png
     """
-    try:
-        import matplotlib  # noqa: F401
-        import sklearn  # noqa: F401
-    except ImportError as error:
-        typer.echo(f"The demo needs {error.name}: pip install 'torch-holdout[demo]'", err=True)
-        raise typer.Exit(1) from None
+    if missing := [name for name in ("matplotlib", "sklearn") if find_spec(name) is None]:
+        typer.echo(f"The demo needs {missing}: pip install 'torch-holdout[demo]'", err=True)
+        raise typer.Exit(1)
     if picture.is_dir():
         picture = picture / "demo.png"
     from torch_holdout.experiments.demo import demo as run

@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from types import FrameType
 from typing import Any, Literal, NoReturn, final
 
 import torch
@@ -267,9 +268,9 @@ def _sanity_checking(model: nn.Module | None) -> bool:
 
 def _inside_bootstrap() -> bool:
     """Whether torchmetrics' BootStrapper is calling, whose samples repeat examples."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     for _ in range(_FRAMES_TO_LOOK_AT):
         if frame is None or frame.f_code is BootStrapper.update.__code__:
             break
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return frame is not None and frame.f_code is BootStrapper.update.__code__

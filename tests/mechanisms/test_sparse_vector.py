@@ -70,14 +70,6 @@ def test_twin_with_a_fresh_threshold_for_each_query_costs_more():
     assert abs(fresh(1) - fresh(2)) > 2 * a
 
 
-def test_one_threshold_for_two_units_values_would_leak():
-    """The noise made for 1000 units hides nothing at 50: the reason for a threshold each."""
-    sigma = 0.002
-    claimed = 1 / (1000 * sigma)
-    per_unit_at_50 = 1 / (50 * sigma)
-    assert per_unit_at_50 / claimed == 20
-
-
 @pytest.mark.parametrize("grid", [4, 16, 10])
 def test_an_answer_costs_a(grid):
     """Every grid point, ends included, for adjacent totals: the loss is at most a, and met."""
