@@ -42,7 +42,7 @@ class Evaluation:
         }
         self._guesses: dict[str, SealedSums] = {}
         self._weights: WeightsFingerprint | None = None
-        self._share = -(-holdout.size // world)
+        self._share = -(-(holdout.size - rank) // world)
 
     @property
     def started(self) -> bool:
@@ -51,8 +51,8 @@ class Evaluation:
 
     @property
     def complete(self) -> bool:
-        """Whether this rank has seen its share."""
-        return all(sums.seen >= self._share for sums in self._sums.values())
+        """Whether this rank has seen its share of the examples, padding aside."""
+        return all(sums.kept >= self._share for sums in self._sums.values())
 
     def look_at_weights(self) -> None:
         """Fingerprint the weights; a second look confirms the first.

@@ -19,7 +19,7 @@ def without_trace(action: Callable[[], _Result]) -> _Result:
         >>> without_trace(lambda: 1 // 0)
         Traceback (most recent call last):
             ...
-        torch_holdout.errors.HoldoutError: ... ZeroDivisionError in <lambda>, line 1; ...
+        torch_holdout.errors.HoldoutError: ... ZeroDivisionError in <lambda>, line 1. No ...
     """
     bare: BaseException
     try:
@@ -30,8 +30,8 @@ def without_trace(action: Callable[[], _Result]) -> _Result:
         place = traceback.extract_tb(error.__traceback__)[-1]
         bare = HoldoutError(
             f"The holdout could not answer: {type(error).__name__} in {place.name}, line "
-            f"{place.lineno}; nothing was released. The error's own message is withheld, because "
-            f"it may quote holdout data."
+            f"{place.lineno}. No answer was given; status() tells whether one was charged. The "
+            f"error's own message is withheld, because it may quote holdout data."
         )
     except (KeyboardInterrupt, SystemExit) as error:
         bare = type(error)(*error.args)
