@@ -59,9 +59,7 @@ def attempt(action):
         return None
 
 
-@settings(
-    max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(mechanisms, bounds, steps, mostly(st.integers(1, 4)))
 def test_the_door_holds(mechanism, bound, plan, budget):
     holdout = attempt(
