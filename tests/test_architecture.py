@@ -10,7 +10,7 @@ import torch_holdout
 
 PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
-    *("errors", "checks", "traces", "noise", "ranks", "content", "statistics", "weights"),
+    *("errors", "checks", "search", "traces", "noise", "ranks", "content", "statistics", "weights"),
     *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds"),
     *("registration", "ledger", "overview", "holdout", "eval_mode", "metrics"),
     *(

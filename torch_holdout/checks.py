@@ -30,10 +30,28 @@ def require_number(name: str, value: object) -> None:
         )
 
 
-def require_failure(value: object) -> None:
+def require_between(
+    name: str, value: object, low: float, high: float, *, ends: bool = True
+) -> None:
+    """Refuse what is no number in a range; ``ends`` says whether finite ends belong to it.
+
+    An infinite end belongs to its range only if ``ends`` is set: then infinity is accepted too.
+    """
+    usable = not isinstance(value, bool) and isinstance(value, Real) and value == value
+    if usable and (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
+        return
+    if math.isinf(high):
+        expected = f"{low:g} or more" if ends else f"above {low:g}"
+    else:
+        expected = f"from {low:g} to {high:g}" if ends else f"between {low:g} and {high:g}"
+    raise InvalidArgumentError(
+        f"Expected `{name}` to be a number {expected}, but got {_shown(value)}."
+    )
+
+
+def require_failure(value: object, name: str = "failure") -> None:
     """Refuse what is no probability of failing."""
-    if not is_finite(value) or not 0 < value < 1:
-        raise InvalidArgumentError(f"Expected `failure` between 0 and 1, but got {_shown(value)}.")
+    require_between(name, value, 0, 1, ends=False)
 
 
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:

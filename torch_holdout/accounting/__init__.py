@@ -1,6 +1,51 @@
-"""Charges to (epsilon, delta)."""
+"""Charges to (epsilon, delta), always for replacing one example.
 
-from torch_holdout.accounting.cap import epsilon_cap, sampling_delta
+``compose`` takes the smallest valid composition of charges fixed beforehand; the parts are here one
+by one. What a holdout may cost (``epsilon_cap``) is kept apart from what has been charged so far.
+"""
+
+from torch_holdout.accounting.cap import epsilon_cap
+from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure
+from torch_holdout.accounting.compose import Privacy, compose, sampling_delta
+from torch_holdout.accounting.composition import compose_advanced, compose_basic, group_privacy
+from torch_holdout.accounting.pld import compose_mixed
 from torch_holdout.accounting.pure import compose_pure, delta_of_pure
+from torch_holdout.accounting.rdp import (
+    epsilon_of_rdp,
+    rdp_of_discrete_laplace,
+    rdp_of_pure,
+    rdp_of_rho,
+)
+from torch_holdout.accounting.zcdp import (
+    epsilon_of_rho,
+    epsilon_of_rho_simple,
+    rho_for,
+    rho_of_gaussian,
+    rho_of_pure,
+)
 
-__all__ = ["compose_pure", "delta_of_pure", "epsilon_cap", "sampling_delta"]
+__all__ = [
+    "Charge",
+    "Concentrated",
+    "DiscreteLaplace",
+    "Privacy",
+    "Pure",
+    "compose",
+    "compose_advanced",
+    "compose_basic",
+    "compose_mixed",
+    "compose_pure",
+    "delta_of_pure",
+    "epsilon_cap",
+    "epsilon_of_rdp",
+    "epsilon_of_rho",
+    "epsilon_of_rho_simple",
+    "group_privacy",
+    "rdp_of_discrete_laplace",
+    "rdp_of_pure",
+    "rdp_of_rho",
+    "rho_for",
+    "rho_of_gaussian",
+    "rho_of_pure",
+    "sampling_delta",
+]

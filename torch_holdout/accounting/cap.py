@@ -2,7 +2,8 @@
 
 import math
 
-from torch_holdout.accounting.pure import compose_pure
+from torch_holdout.accounting.charges import Pure
+from torch_holdout.accounting.compose import compose
 
 
 def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> float:
@@ -22,23 +23,8 @@ def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> 
         >>> round(epsilon_cap([0.01], budget=100, delta=1e-6), 3)
         0.572
     """
-    largest = max(steps)
-    if math.isinf(largest):
+    ordered = sorted(steps, reverse=True)
+    if math.isinf(ordered[0]):
         return math.inf
-    basic = 2 * budget * largest + (math.fsum(steps) - largest if len(steps) > 1 else 0.0)
-    if delta is None:
-        return basic
-    return min(basic, compose_pure(largest, 2 * budget + len(steps) - 1, delta))
-
-
-def sampling_delta(epsilon: float, variation: float) -> float:
-    r"""Return :math:`(1 + e^\varepsilon)\,\mathrm{TV}`, what inexact sampling adds to delta.
-
-    Example:
-        >>> sampling_delta(1.0, 1e-70) < 1e-69
-        True
-    """
-    if variation == 0:
-        return 0.0
-    exponent = epsilon + math.log(variation) + math.log1p(math.exp(-epsilon))
-    return math.exp(min(exponent, 0.0))
+    charges = [Pure(ordered[0], 2 * budget), *(Pure(step) for step in ordered[1:])]
+    return compose(charges, delta).epsilon

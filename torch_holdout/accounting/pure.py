@@ -12,7 +12,7 @@ It holds for adaptively chosen mechanisms when their number and parameters are f
 import math
 from functools import lru_cache
 
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.checks import require_between, require_whole
 
 _EXACT_UP_TO = 100_000
 
@@ -30,12 +30,10 @@ def compose_pure(epsilon: float, count: int, delta: float | None = None) -> floa
         >>> round(compose_pure(0.01, 1000, delta=1e-6), 2)
         1.37
     """
-    if not epsilon >= 0:
-        raise InvalidArgumentError(f"Expected `epsilon` not negative, but got {epsilon!r}.")
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InvalidArgumentError(f"Expected `count` to be a whole number, but got {count!r}.")
-    if delta is not None and not 0 < delta < 1:
-        raise InvalidArgumentError(f"Expected `delta` between 0 and 1, but got {delta!r}.")
+    require_between("epsilon", epsilon, 0, math.inf)
+    require_whole("count", count, 0, 2**62)
+    if delta is not None:
+        require_between("delta", delta, 0, 1, ends=False)
     total = epsilon * count
     if delta is None or math.isinf(total) or total == 0:
         return total

@@ -1,0 +1,100 @@
+"""What a mechanism charges: its parameters, not a bare epsilon, so that it can be composed."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from torch_holdout.accounting.rdp import Curve, rdp_of_discrete_laplace, rdp_of_pure, rdp_of_rho
+from torch_holdout.accounting.zcdp import rho_of_pure
+from torch_holdout.checks import require_between, require_whole
+
+
+@final
+@dataclass(frozen=True)
+class Pure:
+    """``count`` mechanisms, each ``epsilon``-private when one example is replaced.
+
+    Example:
+        >>> Pure(0.1, count=20).epsilon
+        0.1
+    """
+
+    epsilon: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require_between("epsilon", self.epsilon, 0, math.inf)
+        require_whole("count", self.count, 0, 2**62)
+
+    @property
+    def rho(self) -> float:
+        """Concentrated privacy of one of them."""
+        return rho_of_pure(self.epsilon)
+
+    def curve(self) -> Curve:
+        """Renyi curve of one of them."""
+        return rdp_of_pure(self.epsilon)
+
+
+@final
+@dataclass(frozen=True)
+class DiscreteLaplace:
+    """``count`` answers with integer Laplace noise of ``scale``; one example moves ``sensitivity``.
+
+    Example:
+        >>> DiscreteLaplace(scale=100.0, sensitivity=1).epsilon
+        0.01
+    """
+
+    scale: float
+    sensitivity: int
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require_between("scale", self.scale, 0, math.inf, ends=False)
+        require_whole("sensitivity", self.sensitivity, 1, 2**62)
+        require_whole("count", self.count, 0, 2**62)
+
+    @property
+    def epsilon(self) -> float:
+        """Pure privacy of one of them."""
+        return self.sensitivity / self.scale
+
+    @property
+    def rho(self) -> float:
+        """Concentrated privacy of one of them."""
+        return rho_of_pure(self.epsilon)
+
+    def curve(self) -> Curve:
+        """Renyi curve of one of them."""
+        return rdp_of_discrete_laplace(self.scale, self.sensitivity)
+
+
+@final
+@dataclass(frozen=True)
+class Concentrated:
+    """``count`` mechanisms of ``rho``-zCDP, such as Gaussian noise. No pure epsilon exists.
+
+    Example:
+        >>> Concentrated(0.005).epsilon
+        inf
+    """
+
+    rho: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require_between("rho", self.rho, 0, math.inf)
+        require_whole("count", self.count, 0, 2**62)
+
+    @property
+    def epsilon(self) -> float:
+        """Pure privacy of one of them."""
+        return 0.0 if self.rho == 0 else math.inf
+
+    def curve(self) -> Curve:
+        """Renyi curve of one of them."""
+        return rdp_of_rho(self.rho)
+
+
+Charge = Pure | DiscreteLaplace | Concentrated

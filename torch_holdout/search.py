@@ -1,0 +1,97 @@
+"""Searches on one number, with the answer on the safe side."""
+
+import math
+from collections.abc import Callable
+
+
+def smallest_value(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return a value of the function close to its smallest on an interval.
+
+    A coarse scan and a golden-section search around the best point. Whatever it finds is a value of
+    the function, so a bound that holds for every argument holds for it.
+
+    Example:
+        >>> round(smallest_value(lambda x: (x - 1) ** 2 + 3, -10, 10), 9)
+        3.0
+    """
+    return function(best_argument(function, low, high))
+
+
+def best_argument(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where ``smallest_value`` is taken.
+
+    Example:
+        >>> round(best_argument(lambda x: abs(x - 2), -10, 10), 6)
+        2.0
+    """
+    points = 48
+    step = (high - low) / points
+    start = min((low + step * k for k in range(points + 1)), key=function)
+    left, right = max(low, start - step), min(high, start + step)
+    golden = (math.sqrt(5) - 1) / 2
+    first, second = right - golden * (right - left), left + golden * (right - left)
+    at_first, at_second = function(first), function(second)
+    for _ in range(48):
+        if at_first <= at_second:
+            right, second, at_second = second, first, at_first
+            first = right - golden * (right - left)
+            at_first = function(first)
+        else:
+            left, first, at_first = first, second, at_second
+            second = left + golden * (right - left)
+            at_second = function(second)
+    return min((start, first, second), key=function)
+
+
+def largest_where(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the largest number for which a falling condition holds, rounded towards ``low``.
+
+    Example:
+        >>> round(largest_where(lambda x: x * x <= 2, 0.0, 10.0), 6)
+        1.414214
+    """
+    if holds(high):
+        return high
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def smallest_whole(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Return the smallest whole number from which a condition holds, None if none does.
+
+    Example:
+        >>> smallest_whole(lambda n: n * n >= 50, 1, 1000)
+        8
+    """
+    bound = low
+    while not holds(bound):
+        if bound >= high:
+            return None
+        low, bound = bound + 1, min(high, 2 * bound + 1)
+    while low < bound:
+        middle = (low + bound) // 2
+        if holds(middle):
+            bound = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def largest_whole(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Return the largest whole number up to which a condition holds, None if none does.
+
+    Example:
+        >>> largest_whole(lambda n: n * n <= 50, 1, 1000)
+        7
+    """
+    if not holds(low):
+        return None
+    beyond = smallest_whole(lambda n: not holds(n), low, high)
+    return high if beyond is None else beyond - 1
