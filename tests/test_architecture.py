@@ -12,7 +12,7 @@ PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
     *("errors", "checks", "search", "traces", "noise", "ranks", "content", "statistics", "weights"),
     *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds"),
-    *("registration", "ledger", "overview", "holdout", "eval_mode", "metrics"),
+    *("registration", "ledger", "overview", "planning", "holdout", "eval_mode", "metrics"),
     *(
         "_interception",
         "_evaluation",

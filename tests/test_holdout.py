@@ -625,7 +625,7 @@ class TestTracebacks:
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("torch_holdout.mechanisms.thresholdout.noisy_answer", interrupted)
+        monkeypatch.setattr("torch_holdout.mechanisms.sparse_vector.noisy_answer", interrupted)
         assert str(self.RAW) not in self.everything(self.failing(holdout, KeyboardInterrupt))
 
     def test_twin_that_keeps_the_frames_is_caught(self, monkeypatch, url, tmp_path):

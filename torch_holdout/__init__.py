@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch_holdout.bounds.certificate import Certificate as Certificate
+    from torch_holdout.bounds.certificate import Interval as Interval
     from torch_holdout.data_fingerprint import fingerprint as fingerprint
     from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
     from torch_holdout.errors import HoldoutError as HoldoutError
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
     from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
+    from torch_holdout.mechanisms.ladder import Ladder as Ladder
     from torch_holdout.mechanisms.thresholdout import Thresholdout as Thresholdout
     from torch_holdout.metrics import ReusableHoldoutMetric as ReusableHoldoutMetric
+    from torch_holdout.planning import Plan as Plan
+    from torch_holdout.planning import certificate as certificate
+    from torch_holdout.planning import max_queries as max_queries
+    from torch_holdout.planning import plan as plan
+    from torch_holdout.planning import required_holdout_size as required_holdout_size
     from torch_holdout.results import Answer as Answer
     from torch_holdout.results import Status as Status
     from torch_holdout.statistics import BoundedMean as BoundedMean
@@ -38,9 +45,12 @@ _HOME = {
     "HoldoutError": "errors",
     "HoldoutMismatchError": "errors",
     "HoldoutWarning": "errors",
+    "Interval": "bounds.certificate",
     "InvalidArgumentError": "errors",
+    "Ladder": "mechanisms.ladder",
     "LedgerError": "errors",
     "PartialPassError": "errors",
+    "Plan": "planning",
     "ReusableHoldout": "holdout",
     "ReusableHoldoutMetric": "metrics",
     "SealedValueError": "errors",
@@ -49,8 +59,12 @@ _HOME = {
     "UnguardedLogError": "errors",
     "WeightsChangedError": "errors",
     "ZeroOne": "statistics",
+    "certificate": "planning",
     "fingerprint": "data_fingerprint",
     "fixed_subset": "subsets",
+    "max_queries": "planning",
+    "plan": "planning",
+    "required_holdout_size": "planning",
 }
 
 __all__ = sorted(_HOME)

@@ -54,6 +54,15 @@ def require_failure(value: object, name: str = "failure") -> None:
     require_between(name, value, 0, 1, ends=False)
 
 
+def require_tolerance(value: object, largest: float = 1.0) -> None:
+    """Refuse what is no distance between means in [0, 1]."""
+    if not is_finite(value) or not 0 < value <= largest:
+        raise InvalidArgumentError(
+            f"Expected `tolerance` to be a number above 0 and at most {largest:.4g}, but got "
+            f"{_shown(value)}."
+        )
+
+
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
     """Refuse what is no whole number in a range."""
     whole = None

@@ -1,12 +1,24 @@
 """The ``torch-holdout`` command."""
 
+import contextlib
+import json
+import math
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import torch_holdout
+from torch_holdout.errors import HoldoutError, HoldoutWarning
+
+if TYPE_CHECKING:
+    from torch_holdout.planning import Plan
 
 app = typer.Typer(
     name="torch-holdout",
@@ -15,6 +27,18 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_show_locals=False,
 )
+
+
+class Purpose(str, Enum):
+    """What a plan is for."""
+
+    early_stopping = "early-stopping"
+    curve = "curve"
+    search = "search"
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+Failure = Annotated[float, typer.Option(help="Probability that the certificate is wrong.")]
 
 
 def _version(wanted: bool) -> None:
@@ -53,6 +77,154 @@ def demo(
     run(picture, epochs=epochs)
 
 
+@app.command()
+def plan(
+    queries: Annotated[int, typer.Option(help="Evaluations you expect: epochs or trials.")],
+    size: Annotated[
+        int | None, typer.Option(help="Holdout examples; leave out to find how many it takes.")
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Releases; leave out to find how many fit a tolerance.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Wanted distance to the population, bounds as [0, 1].")
+    ] = None,
+    purpose: Annotated[Purpose, typer.Option(help="What the values are for.")] = (
+        Purpose.early_stopping
+    ),
+    statistics: Annotated[int, typer.Option(help="Statistics that share the budget.")] = 1,
+    delta: Annotated[float | None, typer.Option(help="State epsilon at this delta.")] = None,
+    failure: Failure = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a holdout can be used for before anything is asked; charges nothing.
+
+    Example: torch-holdout plan --size 10000 --queries 200 --budget 20
+
+    The other way round: torch-holdout plan --queries 200 --tolerance 0.05
+    """
+    from torch_holdout.planning import plan as make
+
+    with _plainly():
+        found = make(
+            size=size,
+            queries=queries,
+            budget=budget,
+            tolerance=tolerance,
+            purpose=purpose.value,
+            statistics=statistics,
+            delta=delta,
+            failure=failure,
+        )
+    if as_json:
+        content = {name: getattr(found, name) for name in found.__dataclass_fields__}
+        content["mechanism"] = found.mechanism.identity()
+        content["certificate"] = asdict(found.certificate)
+        content["useful"] = found.useful
+        _print_json(content)
+    else:
+        _print_plan(found)
+
+
+@app.command()
+def status(
+    ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
+    name: Annotated[str | None, typer.Option(help="Only this holdout.")] = None,
+    failure: Failure = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Show budget, privacy and certificate of the holdouts in a ledger.
+
+    Example: torch-holdout status holdout.db
+    """
+    from torch_holdout.ledger import Ledger
+    from torch_holdout.mechanisms import mechanism_of
+    from torch_holdout.overview import certificate_of, status_of
+
+    found = []
+    with _plainly():
+        opened = Ledger(ledger if "://" in ledger else f"sqlite:///{Path(ledger).absolute()}")
+        accounts = opened.accounts()
+        if name is not None and name not in accounts:
+            raise HoldoutError(
+                f"Expected one of the holdouts {list(accounts)}, but got {name!r:.60}."
+            )
+        for account in accounts.values() if name is None else [accounts[name]]:
+            summary = opened.summary(account)
+            mechanism = mechanism_of(summary.registration["mechanism"])
+            state = status_of(summary, mechanism, opened.address)
+            found.append((state, certificate_of(summary, failure)))
+    if as_json:
+        holdouts = [asdict(state) | {"certificate": asdict(claim)} for state, claim in found]
+        _print_json({"ledger": opened.address, "holdouts": holdouts})
+    elif found:
+        typer.echo("\n\n".join(f"{state}\n{claim}" for state, claim in found))
+    else:
+        typer.echo("The ledger has no holdout yet.")
+
+
 def main() -> None:
     """Run the command line."""
     app()
+
+
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    """Say what was wrong in a sentence, without a traceback, and exit with 2."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", HoldoutWarning)
+            yield
+    except HoldoutError as error:
+        typer.echo(f"torch-holdout: {error}", err=True)
+        raise typer.Exit(2) from None
+    for warning in caught:
+        typer.echo(f"torch-holdout: {warning.message}", err=True)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    typer.echo(json.dumps(_finite(content), indent=2))
+
+
+def _finite(content: Any) -> Any:
+    """JSON has no infinity: null stands for it."""
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _brief(mechanism: dict[str, Any]) -> str:
+    parameters = ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in mechanism.items()
+        if name != "kind" and value != {}
+    )
+    return f"{str(mechanism['kind']).capitalize()}: {parameters}"
+
+
+def _print_plan(found: "Plan") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"A plan for {found.purpose}", show_header=False, title_justify="left")
+    shown = {
+        "holdout examples": f"{found.size:,}",
+        "queries": f"{found.queries:,}",
+        "mechanism": _brief(found.mechanism.identity()),
+        "budget": f"{found.budget} releases",
+        "grid": f"{found.grid} intervals",
+        "certificate": f"+-{found.certificate.tolerance:.3g} (normalised)",
+        "confidence": f"{100 * (1 - found.certificate.failure):g} %",
+        "epsilon": f"{found.epsilon:.3g}" + ("" if found.delta is None else f" at {found.delta:g}"),
+        "min_delta": f"{found.min_delta:.2g} (times the statistic's range)",
+        "patience": str(found.patience),
+    }
+    for name, value in shown.items():
+        table.add_row(name, value)
+    width = None if sys.stdout.isatty() else 100
+    console = Console(highlight=False, width=width)
+    console.print(table)
+    for sentence in found.explanation.splitlines():
+        console.print(f"- {sentence}")

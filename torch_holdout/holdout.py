@@ -3,14 +3,14 @@
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
-from torch_holdout.bounds.certificate import Certificate
+from torch_holdout.bounds.certificate import Certificate, Interval
 from torch_holdout.checks import (
     require_choice,
     require_instance,
@@ -29,7 +29,8 @@ from torch_holdout.ledger import Account, Entry, Ledger
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
-from torch_holdout.overview import certificate_of, status_of
+from torch_holdout.overview import certificate_of, interval_of, intervals_of, status_of
+from torch_holdout.planning import Plan, planned_arguments
 from torch_holdout.ranks import gathered, on_first_rank, rank_and_world
 from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
@@ -56,6 +57,7 @@ class ReusableHoldout:
         statistics: What may be asked, by name.
         mechanism: How it is answered, e.g. ``Thresholdout``.
         budget: How many answers may read the holdout.
+        plan: ``th.plan(...)``, in place of size, mechanism and budget.
         delta: At which delta ``status().epsilon`` is stated; None for pure epsilon.
         grid: Number of answer intervals; None: the power of two from ``4 * sqrt(units)`` up.
         resolution: Integer levels of one example's value; None: 65536.
@@ -81,10 +83,11 @@ class ReusableHoldout:
         url: str,
         *,
         name: str,
-        size: int,
+        size: int | None = None,
         statistics: Mapping[str, Statistic],
-        mechanism: Mechanism,
-        budget: int,
+        mechanism: Mechanism | None = None,
+        budget: int | None = None,
+        plan: Plan | None = None,
         delta: float | None = None,
         grid: int | None = None,
         resolution: int | None = None,
@@ -93,17 +96,15 @@ class ReusableHoldout:
     ) -> None:
         self._registration = Registration(
             name=name,
-            size=size,
             statistics=dict(statistics) if isinstance(statistics, Mapping) else statistics,
-            mechanism=mechanism,
-            budget=budget,
-            delta=delta,
-            grid=grid,
             resolution=resolution,
             seed=seed,
+            **planned_arguments(
+                plan, size=size, mechanism=mechanism, budget=budget, delta=delta, grid=grid
+            ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
-        self._fingerprint = _checked_fingerprint(fingerprint, size)
+        self._fingerprint = _checked_fingerprint(fingerprint, self.size)
         self._first_guesses = self._registration.first_guesses()
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
@@ -208,12 +209,28 @@ class ReusableHoldout:
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
         summary = self._ledger.summary(self._attached())
-        return status_of(self._registration, summary, self._ledger.address)
+        return status_of(summary, self.mechanism, self._ledger.address)
 
     def certificate(self, failure: float = 0.05) -> Certificate:
         """Say how far the published values can be from the population, with the theorem."""
-        summary = self._ledger.summary(self._attached())
-        return certificate_of(self._registration, summary, failure)
+        return certificate_of(self._ledger.summary(self._attached()), failure)
+
+    def intervals(self, failure: float = 0.05) -> list[Interval]:
+        """Say of each answer given so far where the population value lies, in ledger order.
+
+        The intervals of all releases hold at once with probability ``1 - failure``, and so do those
+        of all guesses. They are narrower than the certificate where values are near a bound.
+        """
+        account = self._attached()
+        return intervals_of(self._ledger.summary(account), self._ledger.answers(account), failure)
+
+    def interval(self, answer: Answer, failure: float = 0.05) -> Interval:
+        """Say of one answer where the population value lies; see ``intervals``.
+
+        An exhausted or stale answer has none.
+        """
+        require_instance("answer", answer, Answer)
+        return interval_of(answer, self.intervals(failure))
 
     def __copy__(self) -> "ReusableHoldout":
         return self
@@ -311,17 +328,25 @@ class ReusableHoldout:
                 "Expected a guess with every query, because the mechanism compares with the "
                 "training value. Pass guess= (or call metric.update_train)."
             )
+        if fresh and not self.mechanism.allows_fresh():
+            raise InvalidArgumentError(
+                "Expected fresh=False: this mechanism publishes only improvements, so it cannot "
+                "answer a query again. Nothing was charged."
+            )
         key = _query_key(self._registration.statistic(name), reading.query)
         with self._ledger.account(self._attached()) as account:
             stored = account.find(name, key)
             if stored is not None and not fresh:
-                return Answer(stored.value, "repeat", account.budget_left, stored.kind)
+                return Answer(
+                    stored.value, "repeat", account.budget_left, stored.kind, stored.position
+                )
             if account.budget_left < 1:
                 return Answer(math.nan, "exhausted", 0, None)
             entry, secret = self._decide(account, name, key, reading, fresh)
             left = account.record(entry, secret)
+            position = account.queries
         # Only here, after the commit, does anything leave.
-        return Answer(entry.value, entry.kind, left, entry.kind)
+        return Answer(entry.value, entry.kind, left, entry.kind, position)
 
     def _decide(
         self, account: Account, name: str, key: str, reading: "_Reading", fresh: bool
@@ -342,6 +367,7 @@ class ReusableHoldout:
                 guess=guess,
                 threshold=account.threshold(units),
                 forced=fresh or guess is None,
+                mode=self._registration.statistic(name).mode,
                 noise=self._noise.stream(self.name, account.queries + 1),
             )
         )
@@ -466,7 +492,9 @@ class _Reading:
 
 
 def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHoldout:
+    planned = arguments.pop("planned")
     holdout = ReusableHoldout(address, **arguments)
+    holdout._registration = replace(holdout._registration, planned=planned)
     holdout._copied_from = account
     return holdout
 

@@ -24,6 +24,8 @@ _LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
 class Registration:
     """The parameters of a holdout; the arguments are those of ``ReusableHoldout``.
 
+    ``planned`` is a plan's number of queries; more may be asked, at the anytime price.
+
     Example:
         >>> import torch_holdout as th
         >>> registration = Registration(
@@ -42,6 +44,7 @@ class Registration:
     grid: int | None = None
     resolution: int | None = None
     seed: int | None = None
+    planned: int | None = None
 
     def __post_init__(self) -> None:
         require_text("name", self.name)
@@ -51,13 +54,21 @@ class Registration:
             require_whole("resolution", self.resolution, 1, _MAX_RESOLUTION)
         if self.grid is not None:
             require_whole("grid", self.grid, 1, _MAX_GRID)
+        if self.planned is not None:
+            require_whole("planned", self.planned, 1, 10**9)
         if self.delta is not None and not (is_finite(self.delta) and 0 < self.delta < 1):
             raise InvalidArgumentError(
                 f"Expected `delta` between 0 and 1, or None for pure epsilon, but got "
                 f"{self.delta!r}."
             )
         require_instance("mechanism", self.mechanism, Mechanism)
-        for name in ("size", "budget", "grid", "resolution"):  # numpy's integers become Python's
+        for name in (
+            "size",
+            "budget",
+            "grid",
+            "resolution",
+            "planned",
+        ):  # numpy's integers become Python's
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, int(getattr(self, name)))
         self._check_statistics()
@@ -108,6 +119,7 @@ class Registration:
 
     def identity(self) -> dict[str, Any]:
         """Return what the ledger stores and compares."""
+        plan = {} if self.planned is None else {"planned": self.planned}
         return {
             "size": self.size,
             "statistics": {
@@ -120,6 +132,7 @@ class Registration:
             "resolution": self.levels,
             "relation": "replace-one",
             "seeded": self.seed is not None,
+            **plan,
         }
 
     def _check_statistics(self) -> None:

@@ -17,6 +17,8 @@ class Answer:
         budget_left: Releases that may still be made.
         source: What the value was when it was first given, ``"release"`` or ``"guess"``; None when
             exhausted. Only releases may become a claim.
+        position: Which query of the account this is, counted from 1; ``holdout.interval(answer)``
+            finds its interval by it. None when exhausted.
 
     Example:
         >>> Answer(0.91, "repeat", 7, "release").is_release
@@ -27,6 +29,7 @@ class Answer:
     kind: Literal["release", "guess", "repeat", "exhausted"]
     budget_left: int
     source: Literal["release", "guess"] | None = None
+    position: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_release(self) -> bool:
@@ -96,7 +99,7 @@ def _short(value: float) -> str:
 def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
     width = statistic["high"] - statistic["low"]
     parts = [f"[{statistic['low']:g}, {statistic['high']:g}], better is {statistic['mode']}"]
-    for name in ("threshold", "sigma"):
+    for name in ("threshold", "step", "sigma"):
         if name in mechanism:
             normalised = mechanism[name]
             parts.append(f"{name} {normalised * width:.3g} ({normalised:g} normalised)")

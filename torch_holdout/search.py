@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable
 
 
-def smallest_value(function: Callable[[float], float], low: float, high: float) -> float:
+def smallest_value(
+    function: Callable[[float], float], low: float, high: float, effort: int = 48
+) -> float:
     """Return a value of the function close to its smallest on an interval.
 
     A coarse scan and a golden-section search around the best point. Whatever it finds is a value of
@@ -14,24 +16,25 @@ def smallest_value(function: Callable[[float], float], low: float, high: float) 
         >>> round(smallest_value(lambda x: (x - 1) ** 2 + 3, -10, 10), 9)
         3.0
     """
-    return function(best_argument(function, low, high))
+    return function(best_argument(function, low, high, effort))
 
 
-def best_argument(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where ``smallest_value`` is taken.
+def best_argument(
+    function: Callable[[float], float], low: float, high: float, effort: int = 48
+) -> float:
+    """Return where ``smallest_value`` is taken; ``effort`` is the number of points, and of steps.
 
     Example:
         >>> round(best_argument(lambda x: abs(x - 2), -10, 10), 6)
         2.0
     """
-    points = 48
-    step = (high - low) / points
-    start = min((low + step * k for k in range(points + 1)), key=function)
+    step = (high - low) / effort
+    start = min((low + step * k for k in range(effort + 1)), key=function)
     left, right = max(low, start - step), min(high, start + step)
     golden = (math.sqrt(5) - 1) / 2
     first, second = right - golden * (right - left), left + golden * (right - left)
     at_first, at_second = function(first), function(second)
-    for _ in range(48):
+    for _ in range(effort):
         if at_first <= at_second:
             right, second, at_second = second, first, at_first
             first = right - golden * (right - left)
@@ -61,6 +64,26 @@ def largest_where(holds: Callable[[float], bool], low: float, high: float) -> fl
         else:
             high = middle
     return low
+
+
+def smallest_where(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the smallest number from which a condition holds, rounded up; infinite if none does.
+
+    Example:
+        >>> round(smallest_where(lambda x: x * x >= 2, 0.0, 10.0), 6)
+        1.414214
+    """
+    if not holds(high):
+        return math.inf
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def smallest_whole(holds: Callable[[int], bool], low: int, high: int) -> int | None:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_holdout.bounds import counting_anytime, laplace_tail
-from torch_holdout.bounds.certificate import Channel, Transcript, certify_transcript
 from torch_holdout.errors import InvalidArgumentError
 
 from support.laws import discrete_laplace
@@ -68,86 +67,6 @@ def test_tail_is_the_smallest_that_suffices(scale, failure, two_sided):
 
     assert beyond(found) <= failure * (1 + 1e-9)
     assert found == 0 or beyond(found - 1) > failure * (1 - 1e-9)
-
-
-def channel(**changes):
-    values = {
-        "units": 10_000, "resolution": 65536, "grid": 512, "sigma": 1e-4, "threshold": 0.02,
-        "width": 1.0,
-    }  # fmt: skip
-    return Channel(**{**values, **changes})
-
-
-def transcript(**changes):
-    values = {
-        "queries": 40, "releases": 5, "last_release": 30, "budget": 20, "rounds": 20, "answers": 513
-    }  # fmt: skip
-    return Transcript(**{**values, **changes})
-
-
-def certify(facts=None, failure=0.05, **channels):
-    return certify_transcript(facts or transcript(), channels or {"x": channel()}, failure)
-
-
-class TestCertificate:
-    def test_terms_of_a_release(self):
-        found = certify().tolerance
-        sampling = by_hand(10_000, 30, 4, 513, 0.025)
-        noise = laplace_tail(1e-4 * 10_000 * 65536, 0.025 / 20, two_sided=True) / (10_000 * 65536)
-        assert found == pytest.approx(sampling + noise + 0.5 / 512 + 0.5 / 65536)
-        assert noise == pytest.approx(1e-4 * math.log(20 / 0.025), rel=0.01)
-
-    def test_terms_of_a_guess(self):
-        found = certify().guess_tolerance
-        levels, beta = 10_000 * 65536, 0.05 / 3
-        sampling = by_hand(10_000, 40, 5, 513, beta)
-        threshold = 2e-4 * math.log(20 / (2 * beta))
-        comparison = 4e-4 * math.log(math.pi**2 * 40**2 / (12 * beta))
-        total = sampling + 0.02 + threshold + comparison + 0.5 / 65536 + 1 / levels
-        assert found == pytest.approx(total, rel=1e-3)
-        assert found >= total - 1e-9
-
-    def test_without_noise_only_counting_remains(self):
-        found = certify(x=channel(sigma=0.0)).tolerance
-        assert found == pytest.approx(by_hand(10_000, 30, 4, 513, 0.05) + 0.5 / 512 + 0.5 / 65536)
-
-    def test_before_the_first_release_it_speaks_of_the_next_query_only(self):
-        found = certify(transcript(releases=0, last_release=0, queries=7))
-        assert found.tolerance < certify().tolerance
-        assert "the next value, if it is released" in str(found)
-
-    def test_the_worst_statistic_counts(self):
-        both = certify(x=channel(), y=channel(units=50, width=3.0))
-        assert both.tolerance == certify(y=channel(units=50)).tolerance
-        assert both.user_tolerance["y"] == pytest.approx(3 * both.tolerance)
-        assert both.user_tolerance["x"] == pytest.approx(certify().tolerance)
-
-    def test_grows_with_every_release_and_query(self):
-        tolerances = [
-            certify(transcript(releases=r, last_release=30)).tolerance for r in range(1, 20)
-        ]
-        assert tolerances == sorted(tolerances)
-        later = certify(transcript(last_release=40))
-        assert later.tolerance > certify().tolerance
-
-    def test_confidence_is_not_rounded_up(self):
-        assert "99.99 % confidence" in str(certify(failure=1e-4))
-
-    def test_says_when_it_is_empty(self):
-        assert "nothing useful" in str(certify(x=channel(units=20)))
-
-    def test_small_holdouts_certify_little(self):
-        """The README's figure: n = 1000 and 20 releases give about +-0.3."""
-        facts = transcript(queries=50, releases=20, last_release=50, answers=129)
-        assert certify(facts, x=channel(units=1000, grid=128)).tolerance == pytest.approx(
-            0.3, abs=0.05
-        )
-
-
-@pytest.mark.parametrize("failure", [0, 1, -0.1, float("nan"), "x", None])
-def test_bad_failure(failure):
-    with pytest.raises(InvalidArgumentError, match="failure"):
-        certify(failure=failure)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 import torch_holdout as th
 from torch_holdout.ledger import Account, Ledger
 from torch_holdout.mechanisms import Query, Thresholdout
-from torch_holdout.mechanisms import thresholdout as module
+from torch_holdout.mechanisms import sparse_vector as module
 from torch_holdout.noise import SeededNoise
 
 from support.chi_square import fits

@@ -1,19 +1,37 @@
 """What the published numbers are worth: a distance to the population, with its theorem."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import final
+from functools import lru_cache
+from typing import Literal, final
 
-from torch_holdout.bounds.counting import counting_anytime
-from torch_holdout.bounds.tails import laplace_tail
+from torch_holdout.bounds.brackets import (
+    Sequences,
+    any_sequences,
+    bracket_anytime,
+    bracket_planned,
+    falling_sequences,
+    hoeffding_tolerance,
+    kl_answer_interval,
+    monotone_sequences,
+)
+from torch_holdout.bounds.channels import Channel
+from torch_holdout.bounds.private_answers import THEOREMS, best_theorem
 from torch_holdout.checks import require_failure
 
-THEOREM = "transcript counting, anytime (Hoeffding over all transcripts)"
+Kind = Literal["release", "guess"]
+COUNTING = "transcript counting, anytime"
+PLANNED = "transcript counting, for the registered plan and beyond it"
 ASSUMPTIONS = (
     "the holdout is an i.i.d. sample, disjoint from the training data",
     "training data, seeds, scheduling, timing and noise are independent of it",
     "nothing but the published values leaves: no raw metric, no per-example value",
     "grid, bounds and statistics were fixed before the first query",
     "no other account reads the same records",
+)
+COVERS = (
+    "the population value is the mean of the clipped statistic; values repeated after exhaustion "
+    "are stale and not covered"
 )
 
 
@@ -29,18 +47,20 @@ class Certificate:
 
     Attributes:
         tolerance: Holds for all releases so far.
-        guess_tolerance: Holds for all returned guesses so far, None if there is no such claim.
+        guess_tolerance: Holds for all returned guesses so far; one-sided for a Ladder: the guess is
+            not worse than the population value by more than this, but it may be far better.
         user_tolerance: ``tolerance`` in user units, by statistic.
         user_guess_tolerance: ``guess_tolerance`` in user units, by statistic.
         failure: Probability that a claim is wrong; each of the two has its own.
         releases: How many releases the claim covers.
-        theorem: Which theorem this is.
+        theorem: Which theorem this is; chosen from registered parameters, before any answer.
         covers: What is covered, and what is not.
         assumptions: What must be true.
+        one_sided_guesses: Whether guesses are a Ladder's.
     """
 
     tolerance: float
-    guess_tolerance: float | None
+    guess_tolerance: float
     user_tolerance: dict[str, float]
     user_guess_tolerance: dict[str, float]
     failure: float
@@ -48,6 +68,7 @@ class Certificate:
     theorem: str
     covers: str
     assumptions: tuple[str, ...]
+    one_sided_guesses: bool = False
 
     @property
     def vacuous(self) -> bool:
@@ -61,10 +82,10 @@ class Certificate:
         else:
             claim = "the next value, if it is released, is within"
         lines = [f"{confidence} {claim} {self.tolerance:.3g} (normalised) of the population value:"]
+        side = "is not worse than the truth by more than " if self.one_sided_guesses else "+-"
         for name, distance in self.user_tolerance.items():
-            guess = self.user_guess_tolerance.get(name)
-            also = "" if guess is None else f"; a returned guess +-{guess:.3g}"
-            lines.append(f"  {name} +-{distance:.3g}{also}")
+            guess = self.user_guess_tolerance[name]
+            lines.append(f"  {name} +-{distance:.3g}; a returned guess {side}{guess:.3g}")
         if self.vacuous:
             lines.append("  That says nothing useful: a larger holdout or fewer releases help.")
         lines += [f"  theorem: {self.theorem}", f"  {self.covers}", "  assumes:"]
@@ -77,8 +98,8 @@ class Transcript:
     """The public facts about an account that its certificate depends on.
 
     ``last_release`` is a position, counted over all queries of the account; ``rounds`` is the
-    largest number of noisy thresholds the budget allows; ``answers`` is the size of the largest
-    grid, ends included.
+    largest number of noisy thresholds the budget allows; ``planned`` the number of queries that was
+    registered, if one was; ``secret_noise`` is False for a test seed, which makes nothing private.
     """
 
     queries: int
@@ -86,20 +107,35 @@ class Transcript:
     last_release: int
     budget: int
     rounds: int
-    answers: int
+    planned: int | None = None
+    secret_noise: bool = True
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Channel:
-    """How one statistic's value becomes an answer: the noise it gets, in integer levels."""
+class Interval:
+    """Where the population value of one answer lies, in the statistic's own units.
 
-    units: int
-    resolution: int
-    grid: int
-    sigma: float
-    threshold: float | None
-    width: float
+    All intervals of releases hold at once with probability ``1 - failure``, and so do all intervals
+    of guesses.
+
+    Example:
+        >>> found = Interval(statistic="val_acc", position=3, kind="release", value=0.9, low=0.86,
+        ...                  high=0.93, failure=0.05)
+        >>> 0.88 in found
+        True
+    """
+
+    statistic: str
+    position: int
+    kind: Kind
+    value: float
+    low: float
+    high: float
+    failure: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
 
 
 def certify_transcript(
@@ -107,14 +143,12 @@ def certify_transcript(
 ) -> Certificate:
     """Certify an account from its transcript; every quantity is public.
 
-    A release: the counting bound plus the exact noise tail over the budget, half a grid step and
-    half a level. A guess: the counting bound, the threshold, and one-sided tails of the threshold
-    and comparison noise. The failure probability is divided evenly among a claim's parts.
+    A release: the sampling bound plus the exact noise tail over the budget, half a grid step and
+    half a level. A guess: the sampling bound, the threshold, and one-sided tails of the threshold
+    and comparison noise. The failure probability is divided evenly between sampling and noise.
 
     Example:
-        >>> facts = Transcript(
-        ...     queries=50, releases=5, last_release=50, budget=5, rounds=5, answers=513
-        ... )
+        >>> facts = Transcript(queries=50, releases=5, last_release=50, budget=5, rounds=5)
         >>> channel = Channel(
         ...     units=10_000, resolution=65536, grid=512, sigma=1e-4, threshold=0.02, width=5.0
         ... )
@@ -123,59 +157,193 @@ def certify_transcript(
         (0.053, 0.27)
     """
     require_failure(failure)
-    released = {n: _release_tolerance(transcript, c, failure) for n, c in channels.items()}
-    guessed = {
-        name: _guess_tolerance(transcript, channel, failure, channel.threshold)
-        for name, channel in channels.items()
-        if channel.threshold is not None
-    }
+    theorem = _chosen(transcript, channels, failure)
+    position = transcript.last_release if transcript.releases else transcript.queries + 1
+    before = max(0, transcript.releases - 1)
+    guessed_at = max(1, transcript.queries)
+    guessed_after = min(transcript.releases, guessed_at - 1, transcript.budget - 1)
+    released, guessed = {}, {}
+    for name, channel in channels.items():
+        claims = _Claims(transcript, channel, _sequences(channels.values()), failure)
+        released[name] = claims.release(position, before, theorem)
+        guessed[name] = claims.guess(guessed_at, guessed_after)
     return Certificate(
         tolerance=max(released.values()),
-        guess_tolerance=max(guessed.values()) if guessed else None,
+        guess_tolerance=max(guessed.values()),
         user_tolerance={n: released[n] * channels[n].width for n in released},
         user_guess_tolerance={n: guessed[n] * channels[n].width for n in guessed},
         failure=failure,
         releases=transcript.releases,
-        theorem=THEOREM,
-        covers="the population value is the mean of the clipped statistic; values repeated after "
-        "exhaustion are stale and not covered",
+        theorem=theorem,
+        covers=COVERS if theorem in (COUNTING, PLANNED) else f"guesses by {COUNTING}; {COVERS}",
         assumptions=ASSUMPTIONS,
+        one_sided_guesses=any(c.rule == "improvement" for c in channels.values()),
     )
 
 
-def _release_tolerance(transcript: Transcript, channel: Channel, failure: float) -> float:
-    parts = 1 if channel.sigma == 0 else 2
-    sampling = counting_anytime(
-        channel.units,
-        position=transcript.last_release if transcript.releases else transcript.queries + 1,
-        releases_before=max(0, transcript.releases - 1),
-        answers=transcript.answers,
-        failure=failure / parts,
-    )
-    levels = channel.units * channel.resolution
-    noise = laplace_tail(
-        channel.sigma * levels, failure / parts / transcript.budget, two_sided=True
-    )
-    return sampling + noise / levels + 0.5 / channel.grid + 0.5 / channel.resolution
+def answer_interval(
+    transcript: Transcript,
+    channels: dict[str, Channel],
+    *,
+    statistic: str,
+    position: int,
+    releases_before: int,
+    kind: Kind,
+    value: float,
+    failure: float,
+) -> Interval:
+    """Return the interval of one answer, in KL form where counting is the theorem.
 
-
-def _guess_tolerance(
-    transcript: Transcript, channel: Channel, failure: float, threshold: float
-) -> float:
-    parts = 1 if channel.sigma == 0 else 3
-    position = max(1, transcript.queries)
-    sampling = counting_anytime(
-        channel.units,
+    Example:
+        >>> facts = Transcript(queries=50, releases=5, last_release=50, budget=5, rounds=5)
+        >>> channel = Channel(units=10_000, resolution=65536, grid=512, sigma=1e-4, threshold=0.02)
+        >>> found = answer_interval(
+        ...     facts, {"error": channel}, statistic="error", position=50, releases_before=4,
+        ...     kind="release", value=0.05, failure=0.05)
+        >>> round(found.low, 3), round(found.high, 3)
+        (0.029, 0.078)
+    """
+    require_failure(failure)
+    channel = channels[statistic]
+    theorem = _chosen(transcript, channels, failure)
+    claims = _Claims(transcript, channel, _sequences(channels.values()), failure)
+    normalised = min(max((value - channel.low) / channel.width, 0.0), 1.0)
+    low, high = claims.interval(kind, position, releases_before, normalised, theorem)
+    return Interval(
+        statistic=statistic,
         position=position,
-        releases_before=min(transcript.releases, position - 1),
-        answers=transcript.answers,
-        failure=failure / parts,
+        kind=kind,
+        value=value,
+        low=channel.low + channel.width * low,
+        high=channel.low + channel.width * high,
+        failure=failure,
     )
-    levels = channel.units * channel.resolution
-    scale = channel.sigma * levels
-    share = failure / parts
-    high = laplace_tail(2 * scale, share / transcript.rounds, two_sided=False)
-    # A position's share of the failure is 6 / (pi^2 i^2); 10 > pi^2 keeps it below.
-    comparison = laplace_tail(4 * scale, 6 * share / (10 * position**2), two_sided=False)
-    rounding = 1 / levels  # guess and threshold are rounded to levels
-    return sampling + threshold + (high + comparison) / levels + rounding + 0.5 / channel.resolution
+
+
+@final
+@dataclass(frozen=True)
+class _Claims:
+    """One statistic's claims."""
+
+    transcript: Transcript
+    channel: Channel
+    sequences: Sequences
+    failure: float
+
+    def release(self, position: int, before: int, theorem: str) -> float:
+        if theorem in THEOREMS:
+            return self._private(theorem)
+        return self._sampling(position, before) + self._error("release", position)
+
+    def guess(self, position: int, before: int) -> float:
+        return self._sampling(position, before) + self._error("guess", position)
+
+    def interval(
+        self, kind: Kind, position: int, before: int, value: float, theorem: str
+    ) -> tuple[float, float]:
+        channel = self.channel
+        if kind == "release" and theorem in THEOREMS:
+            distance = self._private(theorem)
+            low, high = value - distance, value + distance
+        else:
+            low, high = kl_answer_interval(
+                value, self._error(kind, position), self._bracket(position, before), channel.units
+            )
+            low, high = low - channel.quantisation, high + channel.quantisation
+        if kind == "guess" and channel.rule == "improvement":
+            low, high = (low, 1.0) if channel.mode == "min" else (0.0, high)
+        return max(0.0, low), min(1.0, high)
+
+    def _sampling(self, position: int, before: int) -> float:
+        distance = hoeffding_tolerance(self._bracket(position, before), self.channel.units)
+        return distance + self.channel.quantisation
+
+    def _bracket(self, position: int, before: int) -> float:
+        # With noise, half of the failure is for the noise.
+        share = self.failure if self.channel.sigma == 0 else self.failure / 2
+        if self.transcript.planned is None:
+            return bracket_anytime(
+                position=position, releases_before=before, sequences=self.sequences, failure=share
+            )
+        return bracket_planned(
+            position=position,
+            releases_before=before,
+            sequences=self.sequences,
+            failure=share,
+            queries=self.transcript.planned,
+            budget=self.transcript.budget,
+        )
+
+    def _error(self, kind: Kind, position: int) -> float:
+        facts, share = self.transcript, self.failure / 2
+        if kind == "release":
+            return self.channel.release_error(share, facts.budget, facts.rounds, position)
+        return self.channel.guess_error(share, facts.rounds, position)
+
+    def _private(self, theorem: str) -> float:
+        return _private_tolerance(self.channel, self.transcript.budget, self.failure, theorem)
+
+
+def _sequences(channels: Iterable[Channel]) -> Sequences:
+    """Count released sequences: by the largest grid, or fewer where all are Ladders."""
+    channels = list(channels)
+    all_answers = [channel.grid + 1 for channel in channels]
+    if any(channel.rule != "improvement" for channel in channels):
+        return any_sequences(max(all_answers))
+    strict = all(c.sigma == 0 and c.threshold >= 1 / c.grid for c in channels)
+    return (falling_sequences if strict else monotone_sequences)(sum(all_answers))
+
+
+def _chosen(transcript: Transcript, channels: dict[str, Channel], failure: float) -> str:
+    if not transcript.secret_noise:
+        return _counting(transcript.planned)
+    facts = (transcript.budget, transcript.rounds, transcript.planned)
+    return _choice(*facts, tuple(channels.values()), failure)
+
+
+def _counting(planned: int | None) -> str:
+    return COUNTING if planned is None else PLANNED
+
+
+@lru_cache(maxsize=256)
+def _choice(
+    budget: int, rounds: int, planned: int | None, channels: tuple[Channel, ...], failure: float
+) -> str:
+    """Choose the theorem from registered parameters alone: what has been asked does not enter.
+
+    Compared when the whole budget is spent, in the planned number of queries or in the fewest
+    possible. Theorems about privacy need noise, answers on both sides, and one units value, so that
+    one replaced example is one unit for every statistic.
+    """
+    counting = _counting(planned)
+    alike = len({channel.units for channel in channels}) == 1
+    if not alike or any(c.sigma == 0 or c.rule != "both" for c in channels):
+        return counting
+    last = max(budget, planned or 0)
+    end = Transcript(
+        queries=last,
+        releases=budget,
+        last_release=last,
+        budget=budget,
+        rounds=rounds,
+        planned=planned,
+    )
+    worst = min(channels, key=lambda channel: channel.grid)
+    counted = _Claims(end, worst, _sequences(channels), failure).release(last, budget - 1, counting)
+    private, theorem = best_theorem(
+        worst.units,
+        1 / (worst.units * worst.sigma),
+        budget,
+        lambda beta: worst.answer_error(beta, budget),
+        failure,
+    )
+    return theorem if private + worst.quantisation < counted else counting
+
+
+@lru_cache(maxsize=256)
+def _private_tolerance(channel: Channel, budget: int, failure: float, theorem: str) -> float:
+    step = 1 / (channel.units * channel.sigma)
+    distance = THEOREMS[theorem](
+        channel.units, step, budget, lambda beta: channel.answer_error(beta, budget), failure
+    )
+    return distance + channel.quantisation

@@ -1,10 +1,15 @@
-"""Transcript counting: few released grid values cannot have overfitted much."""
+"""Transcript counting in Hoeffding's form: a distance for G possible answers.
 
-import math
+The argument, its other counts and its KL form are in ``brackets``.
+"""
 
-from torch_holdout.accounting.pure import log_binomial
-from torch_holdout.checks import require_failure, require_whole
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.bounds.brackets import (
+    any_sequences,
+    bracket_anytime,
+    bracket_data_dependent,
+    bracket_fixed,
+    hoeffding_tolerance,
+)
 
 
 def counting_anytime(
@@ -37,22 +42,13 @@ def counting_anytime(
         >>> round(counting_anytime(10_000, **facts, failure=0.05), 3)
         0.051
     """
-    if units < 1 or answers < 1 or position < 1 or not 0 <= releases_before < position:
-        raise InvalidArgumentError(
-            f"Expected units and answers of at least 1, 0 <= releases_before < position, but got "
-            f"units={units}, answers={answers}, position={position}, "
-            f"releases_before={releases_before}."
-        )
-    require_failure(failure)
-    bracket = (
-        math.log(2 / failure)
-        + log_binomial(position - 1, releases_before)
-        + releases_before * math.log(answers)
-        + math.log(math.pi**4 / 36)
-        + 2 * math.log(position)
-        + 2 * math.log(releases_before + 1)
+    bracket = bracket_anytime(
+        position=position,
+        releases_before=releases_before,
+        sequences=any_sequences(answers),
+        failure=failure,
     )
-    return math.sqrt(bracket / (2 * units))
+    return hoeffding_tolerance(bracket, units)
 
 
 def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failure: float) -> float:
@@ -69,12 +65,10 @@ def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failu
         >>> round(counting_fixed(10_000, queries=1000, budget=20, answers=100, failure=0.05), 3)
         0.097
     """
-    _require_plan(units, queries, budget, answers, failure)
-    terms = [
-        log_binomial(queries, before + 1) + before * math.log(answers)
-        for before in range(min(budget, queries))
-    ]
-    return math.sqrt((math.log(2 / failure) + _log_sum(terms)) / (2 * units))
+    bracket = bracket_fixed(
+        queries=queries, budget=budget, sequences=any_sequences(answers), failure=failure
+    )
+    return hoeffding_tolerance(bracket, units)
 
 
 def counting_data_dependent(
@@ -93,25 +87,10 @@ def counting_data_dependent(
         >>> round(counting_data_dependent(10_000, releases_before=19, **facts), 3)
         0.098
     """
-    _require_plan(units, queries, releases_before + 1, answers, failure)
-    bracket = (
-        math.log(2 / failure)
-        + log_binomial(queries, releases_before + 1)
-        + releases_before * math.log(answers)
-        + math.log(math.pi**2 / 6)
-        + 2 * math.log(releases_before + 1)
+    bracket = bracket_data_dependent(
+        queries=queries,
+        releases_before=releases_before,
+        sequences=any_sequences(answers),
+        failure=failure,
     )
-    return math.sqrt(bracket / (2 * units))
-
-
-def _require_plan(units: int, queries: int, budget: int, answers: int, failure: float) -> None:
-    require_whole("units", units, 1, 2**62)
-    require_whole("queries", queries, 1, 2**62)
-    require_whole("budget", budget, 1, 2**31)
-    require_whole("answers", answers, 1, 2**62)
-    require_failure(failure)
-
-
-def _log_sum(terms: list[float]) -> float:
-    largest = max(terms)
-    return largest + math.log(math.fsum(math.exp(term - largest) for term in terms))
+    return hoeffding_tolerance(bracket, units)

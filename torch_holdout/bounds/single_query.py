@@ -82,6 +82,7 @@ def naive_union(units: int, queries: int, failure: float) -> float:
         0.062
     """
     require_whole("queries", queries, 1, 2**62)
+    require_failure(failure)
     return hoeffding(units, failure / queries)
 
 
@@ -96,6 +97,7 @@ def sample_splitting(units: int, queries: int, failure: float) -> float:
     """
     _require_units(units)
     require_whole("queries", queries, 1, 2**62)
+    require_failure(failure)
     part = units // queries
     return hoeffding(part, failure / queries) if part else math.inf
 

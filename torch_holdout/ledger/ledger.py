@@ -12,13 +12,14 @@ from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger.account import (
     Account,
+    Kind,
     canonical,
     check_rows,
     first_link,
     parsed_registration,
 )
 from torch_holdout.ledger.engines import backend_for, now
-from torch_holdout.ledger.schema import PICO, holdouts, keys
+from torch_holdout.ledger.schema import PICO, holdouts, keys, queries
 from torch_holdout.noise import fresh_secret
 
 
@@ -27,6 +28,7 @@ from torch_holdout.noise import fresh_secret
 class Summary:
     """The counters of an account; all of them follow from the transcript."""
 
+    name: str
     registration: dict[str, Any]
     fingerprinted: bool
     budget: int
@@ -35,6 +37,17 @@ class Summary:
     rounds: int
     spent: float | None
     last_release: int
+
+
+@final
+@dataclass(frozen=True)
+class Recorded:
+    """An answer as it was published."""
+
+    position: int
+    statistic: str
+    kind: Kind
+    value: float
 
 
 @final
@@ -128,6 +141,7 @@ class Ledger:
             if row is None:
                 raise self._gone(account)
             return Summary(
+                name=row.name,
                 registration=parsed_registration(row, self.address),
                 fingerprinted=row.fingerprint is not None,
                 budget=row.budget,
@@ -138,11 +152,29 @@ class Ledger:
                 last_release=row.last_release,
             )
 
+    def answers(self, account: str) -> list[Recorded]:
+        """List what has been answered, oldest first."""
+        asked = (queries.c.position, queries.c.statistic, queries.c.kind, queries.c.value)
+        with self._transaction(reads_only=True) as connection:
+            found = connection.execute(
+                sa.select(*asked)
+                .join(holdouts, holdouts.c.id == queries.c.holdout_id)
+                .where(holdouts.c.account == account)
+                .order_by(queries.c.position)
+            )
+            return [Recorded(*row) for row in found]
+
+    def accounts(self) -> dict[str, str]:
+        """Return the accounts' ids by the holdouts' names, oldest first."""
+        with self._transaction(reads_only=True) as connection:
+            found = connection.execute(
+                sa.select(holdouts.c.name, holdouts.c.account).order_by(holdouts.c.id)
+            )
+            return {str(name): str(account) for name, account in found}
+
     def names(self) -> list[str]:
         """List the holdouts, oldest first."""
-        with self._transaction(reads_only=True) as connection:
-            found = connection.execute(sa.select(holdouts.c.name).order_by(holdouts.c.id))
-            return [str(name) for name in found.scalars()]
+        return list(self.accounts())
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(

@@ -5,7 +5,21 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from torch_holdout.checks import require_number
+from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.noise import NoiseStream
+
+_SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
+
+
+def require_sigma(sigma: float) -> None:
+    """Refuse noise that no integer sampler can draw sensibly."""
+    require_number("sigma", sigma)
+    if sigma != 0 and not _SMALLEST_SIGMA <= sigma <= _LARGEST_SIGMA:
+        raise InvalidArgumentError(
+            f"Expected `sigma` to be 0 (no noise, no privacy) or from {_SMALLEST_SIGMA:g} to "
+            f"{_LARGEST_SIGMA:g} in normalised units, but got {sigma!r}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +34,7 @@ class Query:
         guess: A value in [0, 1] that does not depend on the holdout beyond its releases, or None.
         threshold: The open round's secret noisy threshold, or None if no round is open.
         forced: Release without comparing.
+        mode: Which direction is better, ``"min"`` or ``"max"``.
         noise: Where this query's draws come from.
     """
 
@@ -30,6 +45,7 @@ class Query:
     guess: Fraction | None
     threshold: int | None = field(repr=False)
     forced: bool
+    mode: str = "min"
     noise: NoiseStream = field(repr=False)
 
     @property
@@ -84,6 +100,10 @@ class Mechanism(ABC):
     @abstractmethod
     def wants_guess(self) -> bool:
         """Whether the caller must bring the guess with every query."""
+
+    def allows_fresh(self) -> bool:
+        """Whether an answered query may be asked again for a new release."""
+        return True
 
     @abstractmethod
     def decide(self, query: Query) -> Decision:

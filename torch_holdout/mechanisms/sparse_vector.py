@@ -15,7 +15,21 @@ answer costs another :math:`a`; clipping and rounding afterwards are free.
 
 from fractions import Fraction
 
+from torch_holdout.mechanisms.base import Decision, Query
 from torch_holdout.noise import NoiseStream
+
+
+def sparse_decision(query: Query, gap: int | None, threshold: float, scale: float) -> Decision:
+    """Take one step of a round: compare, and release if it fires; without a gap, release."""
+    secret, opened = query.threshold, False
+    if gap is not None:
+        if secret is None:
+            public = to_levels(threshold, query.levels)
+            secret, opened = noisy_threshold(public, scale, query.noise), True
+        if not fires(gap, secret, scale, query.noise):
+            return Decision(index=None, compared=True, opened=opened, threshold=secret)
+    index = noisy_answer(query.total, query.levels, query.grid, scale, query.noise)
+    return Decision(index=index, compared=gap is not None, opened=opened, threshold=None)
 
 
 def to_levels(value: Fraction | float, levels: int) -> int:

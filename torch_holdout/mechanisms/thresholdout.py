@@ -13,10 +13,8 @@ from torch_holdout.checks import (
     require_text,
 )
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release
-from torch_holdout.mechanisms.sparse_vector import fires, noisy_answer, noisy_threshold, to_levels
-
-_SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
+from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release, require_sigma
+from torch_holdout.mechanisms.sparse_vector import sparse_decision, to_levels
 
 
 @final
@@ -56,19 +54,14 @@ class Thresholdout(Mechanism):
 
     def __post_init__(self) -> None:
         require_number("threshold", self.threshold)
-        require_number("sigma", self.sigma)
         object.__setattr__(self, "threshold", float(self.threshold))
-        object.__setattr__(self, "sigma", float(self.sigma))
         if not 0 <= self.threshold < 1:
             raise InvalidArgumentError(
                 f"Expected `threshold` from 0 to below 1, in normalised units (the bounds mapped "
                 f"to [0, 1]), but got {self.threshold!r}."
             )
-        if self.sigma != 0 and not _SMALLEST_SIGMA <= self.sigma <= _LARGEST_SIGMA:
-            raise InvalidArgumentError(
-                f"Expected `sigma` to be 0 (no noise, no privacy) or from {_SMALLEST_SIGMA:g} to "
-                f"{_LARGEST_SIGMA:g} in normalised units, but got {self.sigma!r}."
-            )
+        require_sigma(self.sigma)
+        object.__setattr__(self, "sigma", float(self.sigma))
         require_choice("guess", self.guess, ("train", "last"))
         if self.initial is None:
             return
@@ -109,15 +102,7 @@ class Thresholdout(Mechanism):
 
     def decide(self, query: Query) -> Decision:
         """Compare with the guess, and release if it is too far off; without a guess, release."""
-        scale = self.sigma * query.levels
-        secret, opened, compared = query.threshold, False, False
+        gap = None
         if query.guess is not None and not query.forced:
-            if secret is None:
-                public = to_levels(self.threshold, query.levels)
-                secret, opened = noisy_threshold(public, scale, query.noise), True
             gap = abs(query.total - to_levels(query.guess, query.levels))
-            if not fires(gap, secret, scale, query.noise):
-                return Decision(index=None, compared=True, opened=opened, threshold=secret)
-            compared = True
-        index = noisy_answer(query.total, query.levels, query.grid, scale, query.noise)
-        return Decision(index=index, compared=compared, opened=opened, threshold=None)
+        return sparse_decision(query, gap, self.threshold, self.sigma * query.levels)

@@ -1,0 +1,87 @@
+"""How far an answer can be from the holdout's own mean: noise, grid and threshold."""
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+from torch_holdout.bounds.tails import laplace_tail
+
+Rule = Literal["both", "improvement"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Channel:
+    """How one statistic's value becomes an answer; normalised units.
+
+    Attributes:
+        units: Over how many parts the mean runs.
+        resolution: Integer levels of one part.
+        grid: Number of answer intervals.
+        sigma: Scale of the answer noise; threshold and comparisons have twice and four times that.
+        threshold: Distance (``rule="both"``) or improvement (``"improvement"``, the Ladder) that
+            has to be exceeded for a release.
+        rule: What a returned guess means: the holdout is near it on both sides, or is not much
+            better than it.
+        mode: Which direction is better.
+        low: The statistic's lower bound in the user's units.
+        width: Its range in the user's units.
+    """
+
+    units: int
+    resolution: int
+    grid: int
+    sigma: float
+    threshold: float
+    rule: Rule = "both"
+    mode: str = "min"
+    low: float = 0.0
+    width: float = 1.0
+
+    @property
+    def levels(self) -> int:
+        """The largest possible sum."""
+        return self.units * self.resolution
+
+    @property
+    def scale(self) -> float:
+        """The answer noise in levels."""
+        return self.sigma * self.levels
+
+    @property
+    def quantisation(self) -> float:
+        """What rounding examples to levels can move a mean by."""
+        return 0.5 / self.resolution
+
+    def answer_error(self, failure: float, budget: int) -> float:
+        """Bound the noise and rounding of all B answers, but for ``failure``."""
+        noise = laplace_tail(self.scale, failure / budget, two_sided=True)
+        return noise / self.levels + 0.5 / self.grid
+
+    def comparison_error(self, failure: float, rounds: int, position: int) -> float:
+        """Bound threshold and comparison noise up to a position, on one side, but for ``failure``.
+
+        Half for the thresholds of all rounds, half for the comparisons: position i has the share
+        6/(pi^2 i^2) of it, for which 6/(10 i^2) stands.
+        """
+        threshold = laplace_tail(2 * self.scale, failure / 2 / rounds, two_sided=False)
+        share = 6 * failure / 2 / (10 * position**2)
+        comparison = laplace_tail(4 * self.scale, share, two_sided=False)
+        rounding = 1.0  # guess and threshold are rounded to levels
+        return (threshold + comparison + rounding) / self.levels
+
+    def release_error(self, failure: float, budget: int, rounds: int, position: int) -> float:
+        """Bound how far released values are from the holdout's mean.
+
+        The Ladder publishes the better of best and answer: if the comparison fired by its noise
+        alone, the best may stand for a worse value, by at most that noise less the step.
+        """
+        if self.rule == "both" or self.sigma == 0:
+            return self.answer_error(failure, budget)
+        return max(
+            self.answer_error(failure / 2, budget),
+            self.comparison_error(failure / 2, rounds, position) - self.threshold,
+        )
+
+    def guess_error(self, failure: float, rounds: int, position: int) -> float:
+        """Bound how far a returned guess is from the holdout's mean, on the sides it speaks of."""
+        return self.threshold + self.comparison_error(failure, rounds, position)

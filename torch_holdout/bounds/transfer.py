@@ -1,0 +1,243 @@
+r"""Transfer theorems: what is private with respect to the holdout generalises.
+
+A mechanism that answers queries is (epsilon, delta)-private when one example is replaced, and so is
+everything an analyst computes from its answers, the next query included. For a query chosen that
+way these theorems bound the distance between its mean h on the holdout and P in the population.
+A monitor that picks the worst of all queries is such a computation too, so each of them covers all
+queries at once.
+
+Results are distances or probabilities; infinite, or 1, where a theorem does not apply. Theorems 2.x
+are those of M. Lee's notes "Differential Privacy For Adaptive Queries", 1.x those of J. Sorrell's
+lecture 19, Theorems 9 to 11 and Corollary 7 those of arXiv 1411.2664.
+"""
+
+import math
+
+from torch_holdout.checks import (
+    require_between,
+    require_failure,
+    require_tolerance,
+    require_whole,
+)
+from torch_holdout.search import smallest_value
+
+
+def pure_overfitting(epsilon: float, units: int, failure: float) -> float:
+    r"""Return how often unlikely events happen when they are chosen with pure privacy.
+
+    Each event has probability at most beta without looking. If :math:`\varepsilon \le
+    \sqrt{\ln(1/\beta)/(2n)}`, choosing it with epsilon-privacy makes it at most
+    :math:`3\sqrt{\beta}` likely; for a larger epsilon nothing is said and the result is 1.
+    (Theorem 11; Theorem 2.3, which is not
+    :math:`3/\sqrt\beta`: that is above 1.) It is not limited to means: R(y) may be any event.
+
+    Example:
+        >>> round(pure_overfitting(0.01, 10_000, 1e-6), 6)
+        0.003
+    """
+    _require(epsilon, units)
+    require_failure(failure)
+    if epsilon > math.sqrt(math.log(1 / failure) / (2 * units)):
+        return 1.0
+    return min(1.0, 3 * math.sqrt(failure))
+
+
+def pure_tolerance(epsilon: float, units: int, failure: float) -> float:
+    r"""Return tau with :math:`P(|h - P| \ge \tau) \le \beta` under pure privacy.
+
+    Corollary 2.3.1: :math:`\varepsilon \le \tau` ensures :math:`6 e^{-\tau^2 n}`, so
+    :math:`\tau = \max(\varepsilon, \sqrt{\ln(6/\beta)/n})`. Vacuous when the result is 1 or more.
+
+    Example:
+        >>> round(pure_tolerance(0.01, 10_000, 0.05), 4)
+        0.0219
+    """
+    _require(epsilon, units)
+    require_failure(failure)
+    return max(epsilon, math.sqrt(math.log(6 / failure) / units))
+
+
+def pure_tolerance_two_sided(epsilon: float, units: int, failure: float) -> float:
+    r"""Return the same from one two-sided event instead of two one-sided ones.
+
+    :math:`\varepsilon \le \sqrt{\tau^2 - \ln 2/(2n)}` ensures :math:`3\sqrt2\,e^{-\tau^2 n}`
+    (arXiv 1411.2664, after Theorem 11).
+
+    Example:
+        >>> round(pure_tolerance_two_sided(0.01, 10_000, 0.05), 4)
+        0.0211
+    """
+    _require(epsilon, units)
+    require_failure(failure)
+    from_failure = math.log(3 * math.sqrt(2) / failure) / units
+    return math.sqrt(max(from_failure, epsilon**2 + math.log(2) / (2 * units)))
+
+
+def moment_transfer_size(tolerance: float, failure: float) -> tuple[float, float]:
+    r"""Return (n, epsilon) of Theorem 9: that many examples, at most that epsilon, give tau.
+
+    :math:`n \ge 12\ln(4/\beta)/\tau^2` and :math:`\varepsilon \le \tau/2` (arXiv 1411.2664). Its
+    proof needs :math:`\tau \le 1/3`.
+
+    Example:
+        >>> examples, epsilon = moment_transfer_size(0.1, 0.05)
+        >>> round(examples, 1), epsilon
+        (5258.4, 0.05)
+    """
+    require_tolerance(tolerance, 1 / 3)
+    require_failure(failure)
+    return 12 * math.log(4 / failure) / tolerance**2, tolerance / 2
+
+
+def approximate_transfer_size(tolerance: float, failure: float) -> tuple[float, float, float]:
+    r"""Return (n, epsilon, delta) for approximate privacy: Theorem 10, Theorem 2.4.
+
+    :math:`n \ge 48\ln(4/\beta)/\tau^2`, :math:`\varepsilon \le \tau/4`,
+    :math:`\delta \le e^{-4\ln(8/\beta)/\tau}` (arXiv 1411.2664; 48 ln(8/beta), as sometimes
+    written, is a little more than needed). Needs :math:`\tau \le 2/3`.
+
+    Example:
+        >>> examples, epsilon, delta = approximate_transfer_size(0.1, 0.05)
+        >>> round(examples), epsilon, delta < 1e-80
+        (21034, 0.025, True)
+    """
+    require_tolerance(tolerance, 2 / 3)
+    require_failure(failure)
+    delta = math.exp(-4 * math.log(8 / failure) / tolerance)
+    return 48 * math.log(4 / failure) / tolerance**2, tolerance / 4, delta
+
+
+def expected_gap(epsilon: float, delta: float = 0.0) -> float:
+    r"""Return :math:`e^\varepsilon - 1 + \delta`, a bound on :math:`|E[h] - E[P]|`.
+
+    Corollary 7 of arXiv 1411.2664: in expectation only, for any n. Vacuous when 1 or more.
+
+    Example:
+        >>> round(expected_gap(0.05), 4)
+        0.0513
+    """
+    require_between("epsilon", epsilon, 0, 700)
+    require_between("delta", delta, 0, 1)
+    return math.expm1(epsilon) + delta
+
+
+def monitor_tolerance(epsilon: float, delta: float, units: int) -> tuple[float, float]:
+    r"""Return (tolerance, failure) of Bassily et al. 2016, as in the lecture's Theorem 1.1.
+
+    For :math:`\varepsilon \in [\sqrt{12/n}, 1/8]`, :math:`\delta \le \varepsilon/16` and any query
+    of sensitivity 1/n: :math:`P(|h - P| \ge 6\varepsilon) \le
+    \max(4\delta/\varepsilon, e^{-\varepsilon^2 n/8})`. A smaller epsilon counts as
+    :math:`\sqrt{12/n}`. Elsewhere it says nothing: (inf, 1).
+
+    Example:
+        >>> tolerance, failure = monitor_tolerance(0.05, 1e-6, 50_000)
+        >>> round(tolerance, 3), failure < 1e-3
+        (0.3, True)
+    """
+    _require(epsilon, units)
+    require_between("delta", delta, 0, 1)
+    epsilon = max(epsilon, math.sqrt(12 / units))
+    if epsilon > 1 / 8 or delta > epsilon / 16:
+        return math.inf, 1.0
+    return 6 * epsilon, max(4 * delta / epsilon, math.exp(-(epsilon**2) * units / 8))
+
+
+def composed_tolerance(
+    epsilon: float, delta: float, units: int, *, queries: int, error: float, failure: float
+) -> tuple[float, float]:
+    r"""Return (tolerance, failure) for the answers to k queries: Theorem 1.2.
+
+    If the whole sequence is (epsilon, delta)-private and each answer is within ``error`` of h
+    except with probability ``failure``, all answers are within :math:`6\varepsilon + \alpha` of
+    the population except with probability :math:`k\beta + \max(4\delta/\varepsilon,
+    e^{-\varepsilon^2 n/8})`.
+
+    Example:
+        >>> answers = {"queries": 10, "error": 0.02, "failure": 0.001}
+        >>> tolerance, failure = composed_tolerance(0.05, 0.0, 50_000, **answers)
+        >>> round(tolerance, 3), round(failure, 4)
+        (0.32, 0.01)
+    """
+    require_whole("queries", queries, 1, 2**62)
+    require_between("error", error, 0, math.inf)
+    require_failure(failure)
+    distance, wrong = monitor_tolerance(epsilon, delta, units)
+    return distance + error, min(1.0, queries * failure + wrong)
+
+
+def accuracy_transfer(
+    epsilon: float, delta: float, *, error: float, error_failure: float, slack: float, loss: float
+) -> tuple[float, float]:
+    r"""Return (tolerance, failure) of Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi, Shenfeld 2020.
+
+    If answers are within ``error`` of the holdout except with probability ``error_failure`` and the
+    mechanism is (epsilon, delta)-private, then for every c, d > 0 they are within
+    :math:`\alpha + (e^\varepsilon - 1) + c + 2d` of the population except with probability
+    :math:`\beta'/c + \delta/d`. No sample size appears: it is in epsilon. With :math:`\delta = 0`,
+    d may be 0.
+
+    Args:
+        epsilon: Of all answers together.
+        delta: Of all answers together.
+        error: alpha.
+        error_failure: beta', for all answers together.
+        slack: c.
+        loss: d.
+
+    Example:
+        >>> facts = {"error": 0.01, "error_failure": 1e-4, "slack": 0.01, "loss": 0.0}
+        >>> tolerance, failure = accuracy_transfer(0.02, 0.0, **facts)
+        >>> round(tolerance, 4), failure
+        (0.0402, 0.01)
+    """
+    require_between("epsilon", epsilon, 0, math.inf)
+    require_between("delta", delta, 0, 1)
+    require_between("error", error, 0, math.inf)
+    require_between("error_failure", error_failure, 0, 1)
+    require_between("slack", slack, 0, 1, ends=False)
+    require_between("loss", loss, 0, 1)
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    missed = 0.0 if delta == 0 else (math.inf if loss == 0 else delta / loss)
+    return error + growth + slack + 2 * loss, min(1.0, error_failure / slack + missed)
+
+
+def information_mse(information: float, units: int) -> float:
+    r"""Return a bound on :math:`E[(h - P)^2]` for a query that carries ``information`` nats.
+
+    .. math:: \min_{0<\lambda<1} \frac{2I - \ln(1-\lambda)}{4 n \lambda}
+
+    Rogers, Roth, Smith, Srebro, Thakkar and Woodworth 2020: the Donsker-Varadhan inequality and a
+    mean of n values in [0, 1] being :math:`1/(4n)`-subgaussian. A :math:`\rho`-zCDP mechanism on n
+    independent examples carries at most :math:`\rho n` nats (Bun and Steinke 2016).
+
+    Example:
+        >>> round(information_mse(0.0, 1000) * 1000, 2)  # the variance is at most 0.25
+        0.25
+        >>> round(information_mse(5.0, 1000) * 1000, 2)
+        3.4
+    """
+    require_between("information", information, 0, math.inf)
+    require_whole("units", units, 1, 2**62)
+
+    def at(logit: float) -> float:
+        # lambda = e^x/(1 + e^x), so -ln(1 - lambda) = ln(1 + e^x), without cancellation.
+        share = 1 / (1 + math.exp(-logit))
+        return (2 * information + math.log1p(math.exp(logit))) / (4 * units * share)
+
+    return smallest_value(at, -30.0, 30.0)
+
+
+def information_chebyshev(information: float, units: int, failure: float) -> float:
+    r"""Return tau with :math:`P(|h - P| > \tau) \le \beta`, by Chebyshev from ``information_mse``.
+
+    Example:
+        >>> round(information_chebyshev(5.0, 10_000, 0.05), 3)
+        0.082
+    """
+    require_failure(failure)
+    return math.sqrt(information_mse(information, units) / failure)
+
+
+def _require(epsilon: float, units: int) -> None:
+    require_between("epsilon", epsilon, 0, math.inf)
+    require_whole("units", units, 1, 2**62)

@@ -1,0 +1,91 @@
+"""The Ladder (Blum and Hardt 2015), with a fixed step, with and without noise."""
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, final
+
+from torch_holdout.checks import require_number
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release, require_sigma
+from torch_holdout.mechanisms.sparse_vector import sparse_decision, to_levels
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ladder(Mechanism):
+    r"""Publish a value only when it beats the best published one by more than a step.
+
+    With the holdout's mean :math:`h` and the best published value :math:`g` (better is lower; for
+    ``mode="max"`` all signs turn): if :math:`g - h + \mathrm{Lap}(4\sigma) > \eta +
+    \mathrm{Lap}(2\sigma)`, publish the better of :math:`g` and :math:`h + \mathrm{Lap}(\sigma)`;
+    else :math:`g` again. The first query is released. After the best model has been seen nothing
+    more is spent.
+
+    Guarantee:
+        Published values never get worse, so b of them can form only :math:`\binom{G+b-1}{b}`
+        sequences on a grid of G points (:math:`\binom{G}{b}` without noise and with a step of a
+        grid step or more): the counting certificate is narrower than Thresholdout's. With noise,
+        replacing one holdout example changes the law of a round and its answer by at most
+        :math:`e^{2/(u\sigma)}`, as for Thresholdout. A returned best says only that the new value
+        is not much better than it; it may be far worse.
+
+    Args:
+        step: eta, normalised: how much better a value must be.
+        sigma: Scale of the answer noise, normalised; 0 for none: no privacy, counting only.
+
+    Example:
+        >>> Ladder(step=0.01).epsilon_per_step(units=500)
+        inf
+        >>> Ladder(step=0.01, sigma=0.002).epsilon_per_step(units=500)
+        1.0
+    """
+
+    step: float
+    sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_number("step", self.step)
+        if not 0 <= self.step < 1:
+            raise InvalidArgumentError(
+                f"Expected `step` from 0 to below 1, in normalised units (the bounds mapped to "
+                f"[0, 1]), but got {self.step!r}."
+            )
+        require_sigma(self.sigma)
+        object.__setattr__(self, "step", float(self.step))
+        object.__setattr__(self, "sigma", float(self.sigma))
+
+    def identity(self) -> dict[str, Any]:
+        """Return name and parameters."""
+        return {"kind": "ladder", "step": self.step, "sigma": self.sigma}
+
+    def wants_guess(self) -> bool:
+        """Whether the caller must bring a guess: never."""
+        return False
+
+    def allows_fresh(self) -> bool:
+        """Whether a query may be asked again: no, a worse value could not be published."""
+        return False
+
+    def guess_for(
+        self, statistic: str, last: Release | None, given: Fraction | None
+    ) -> Fraction | None:
+        """Return the best release, which is the last: published values never get worse."""
+        return None if last is None else last.value
+
+    def epsilon_per_step(self, units: int) -> float:
+        r"""Return :math:`a = 1/(u\sigma)`."""
+        return math.inf if self.sigma == 0 else 1.0 / (units * self.sigma)
+
+    def decide(self, query: Query) -> Decision:
+        """Compare with the best, and publish an improvement."""
+        if query.guess is None:
+            return sparse_decision(query, None, self.step, self.sigma * query.levels)
+        sign = 1 if query.mode == "min" else -1
+        gap = sign * (to_levels(query.guess, query.levels) - query.total)
+        decision = sparse_decision(query, gap, self.step, self.sigma * query.levels)
+        if decision.index is None:
+            return decision
+        best = int(query.guess * query.grid)  # a release: it lies on the grid
+        better = min(best, decision.index) if sign == 1 else max(best, decision.index)
+        return replace(decision, index=better)
