@@ -1,7 +1,14 @@
+import json
+import sqlite3
 import subprocess
 import sys
 
+import pytest
 import torch_holdout
+from torch_holdout.cli import app
+from typer.testing import CliRunner
+
+from support.holdouts import ask, make_holdout
 
 
 def run(*arguments):
@@ -19,3 +26,148 @@ def test_help_and_wrong_words():
     wrong = run("nonsense")
     assert wrong.returncode == 2
     assert "Traceback" not in wrong.stderr
+
+
+def call(*arguments):
+    """The same without a new process."""
+    found = CliRunner().invoke(app, arguments)
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    found.returncode = found.exit_code
+    return found
+
+
+def ledger(tmp_path, **changes):
+    """A ledger with one holdout that has been asked three times."""
+    holdout = make_holdout(f"sqlite:///{tmp_path}/holdout.db", seed=1, **changes)
+    for count in (20, 21, 45):
+        ask(holdout, count, f"query {count}")
+    return holdout
+
+
+class TestPlan:
+    def test_a_table_and_a_sentence_each(self):
+        found = run("plan", "--size", "10000", "--queries", "200", "--budget", "20")
+        assert (found.returncode, found.stderr) == (0, "")
+        for words in ("Ladder", "20 releases", "+-0.0873", "min_delta", "patience", "epsilon"):
+            assert words in found.stdout
+        for start in ("- Mechanism:", "- Budget:", "- Certificate:", "- Privacy:"):
+            assert start in found.stdout
+
+    def test_json_is_the_plan(self):
+        found = call("plan", "--size", "10000", "--queries", "200", "--budget", "20", "--json")
+        content = json.loads(found.stdout)
+        plan = torch_holdout.plan(size=10_000, queries=200, budget=20)
+        assert content["certificate"]["tolerance"] == plan.certificate.tolerance
+        assert content["mechanism"] == plan.mechanism.identity()
+        assert (content["budget"], content["epsilon"]) == (20, plan.epsilon)
+
+    def test_the_other_way_round(self):
+        size = json.loads(call("plan", "--queries", "200", "--tolerance", "0.05", "--json").stdout)
+        assert size["size"] == torch_holdout.plan(queries=200, tolerance=0.05).size
+        budget = call("plan", "--size", "20000", "--queries", "99", "--tolerance", ".05", "--json")
+        assert json.loads(budget.stdout)["certificate"]["tolerance"] <= 0.05
+
+    def test_says_when_nothing_useful_can_be_certified(self):
+        found = call("plan", "--size", "100", "--queries", "200", "--budget", "20")
+        assert found.returncode == 0
+        assert "Nothing useful can be certified" in found.stdout
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            ("--size 0 --queries 200", "Expected `size` to be a whole number from 1"),
+            ("--size 100 --queries 200 --failure 0", "number between 0 and 1, but got 0.0"),
+            ("--size 100 --queries 200 --failure 1.5", "number between 0 and 1, but got 1.5"),
+            ("--size 100 --queries 200 --budget -3", "whole number from 1 to 1000000, but got -3"),
+            ("--size 100 --queries 200 --tolerance 1.5", "above 0 and at most 1, but got 1.5"),
+            ("--size 100 --queries 200 --tolerance nan", "above 0 and at most 1, but got nan"),
+            ("--size 100 --queries 200 --delta 2", "number between 0 and 1, but got 2.0"),
+            ("--queries 200", "`tolerance` to find the size for"),
+        ],
+    )
+    def test_bad_input_is_a_sentence(self, arguments, sentence):
+        found = call("plan", *arguments.split())
+        assert found.returncode == 2
+        assert found.stdout == ""
+        assert sentence in found.stderr
+        assert "Traceback" not in found.stderr
+
+    @pytest.mark.parametrize(
+        "arguments", ["", "--queries abc --size 5", "--queries 5 --size 5 --purpose fun"]
+    )
+    def test_what_is_no_number_or_choice_is_refused_by_the_parser(self, arguments):
+        found = call("plan", *arguments.split())
+        assert found.returncode == 2
+        assert "Traceback" not in found.stderr
+
+
+class TestStatus:
+    def test_shows_what_the_holdout_says(self, tmp_path):
+        holdout = ledger(tmp_path)
+        found = run("status", str(tmp_path / "holdout.db"))
+        assert (found.returncode, found.stderr) == (0, "")
+        assert found.stdout == f"{holdout.status()}\n{holdout.certificate()}\n"
+
+    def test_json(self, tmp_path):
+        holdout = ledger(tmp_path)
+        found = call("status", f"sqlite:///{tmp_path}/holdout.db", "--json", "--failure", "0.01")
+        content = json.loads(found.stdout)["holdouts"]
+        assert [h["name"] for h in content] == ["val"]
+        assert content[0]["budget_left"] == holdout.status().budget_left
+        assert content[0]["certificate"]["tolerance"] == holdout.certificate(0.01).tolerance
+
+    def test_infinite_epsilon_is_null(self, tmp_path):
+        ledger(tmp_path, mechanism=torch_holdout.Ladder(step=0.1))
+        found = call("status", str(tmp_path / "holdout.db"), "--json")
+        assert json.loads(found.stdout)["holdouts"][0]["epsilon"] is None
+
+    def test_neither_raw_values_nor_secrets_are_shown(self, tmp_path):
+        ledger(tmp_path)
+        connection = sqlite3.connect(tmp_path / "holdout.db")
+        thresholds = connection.execute("SELECT threshold FROM th_secret_thresholds")
+        secrets = [str(row[0]) for row in thresholds]
+        secrets += [row[0].hex() for row in connection.execute("SELECT secret FROM th_secret_keys")]
+        connection.close()
+        found = call("status", str(tmp_path / "holdout.db"), "--json")
+        assert secrets
+        assert not any(secret in found.stdout for secret in secrets)
+
+    def test_reading_charges_nothing_and_makes_nothing(self, tmp_path):
+        holdout = ledger(tmp_path)
+        before = holdout.status()
+        call("status", str(tmp_path / "holdout.db"))
+        assert holdout.status() == before
+        missing = run("status", str(tmp_path / "nope.db"))
+        assert missing.returncode == 2
+        assert "Expected a ledger file" in missing.stderr
+        assert not (tmp_path / "nope.db").exists()
+
+    def test_one_holdout_of_several(self, tmp_path):
+        ledger(tmp_path)
+        ledger(tmp_path, name="other", budget=9)
+        both = json.loads(call("status", str(tmp_path / "holdout.db"), "--json").stdout)
+        assert [h["name"] for h in both["holdouts"]] == ["val", "other"]
+        one = call("status", str(tmp_path / "holdout.db"), "--name", "other", "--json")
+        assert [h["budget"] for h in json.loads(one.stdout)["holdouts"]] == [9]
+        none = call("status", str(tmp_path / "holdout.db"), "--name", "nobody")
+        assert none.returncode == 2
+        assert "'val', 'other'" in none.stderr
+
+    def test_an_empty_ledger_and_a_foreign_file(self, tmp_path):
+        from torch_holdout.ledger import Ledger
+
+        with Ledger(f"sqlite:///{tmp_path}/empty.db")._transaction(create=True):
+            pass
+        found = call("status", str(tmp_path / "empty.db"))
+        assert (found.returncode, found.stdout) == (0, "The ledger has no holdout yet.\n")
+        (tmp_path / "text.db").write_text("hello")
+        foreign = call("status", str(tmp_path / "text.db"))
+        assert foreign.returncode == 2
+        assert "Traceback" not in foreign.stderr
+
+    def test_a_bad_failure(self, tmp_path):
+        ledger(tmp_path)
+        bad = call("status", str(tmp_path / "holdout.db"), "--failure", "7")
+        assert bad.returncode == 2
+        assert "number between 0 and 1, but got 7.0" in bad.stderr

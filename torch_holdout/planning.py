@@ -295,8 +295,11 @@ class _Setting:
 
     @property
     def sigma(self) -> float:
-        """Comparison noise that rarely exceeds the threshold in m queries: T/(6 ln 2m)."""
-        return self.threshold / (6 * math.log(2 * self.queries))
+        """Comparison noise that rarely exceeds the threshold in m queries: T/(6 ln 2m).
+
+        For a handful of queries it is that of twenty: noise may not grow as queries become fewer.
+        """
+        return self.threshold / (6 * math.log(2 * max(self.queries, 20)))
 
     @property
     def mechanism(self) -> Mechanism:

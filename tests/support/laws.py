@@ -38,16 +38,21 @@ def answer_law(total, levels, grid, scale):
     return law
 
 
-def round_law(totals, guess, threshold, levels, grid, scale):
-    """Law of one round over given totals: (which query fired, its answer), or (None, None)."""
+def round_law(totals, guess, threshold, levels, grid, scale, gap=abs, publish=None):
+    """Law of one round over given totals: (which query fired, its answer), or (None, None).
+
+    ``gap`` turns total minus guess into what is compared; ``publish`` an answer's index into what
+    leaves.
+    """
     law = {}
     answers = [answer_law(total, levels, grid, scale) for total in totals]
     above = survival(discrete_laplace(4 * scale))
     for gamma, probability in discrete_laplace(2 * scale).items():
         alive = probability
         for position, total in enumerate(totals):
-            fire = above(threshold + gamma - abs(total - guess))
+            fire = above(threshold + gamma - gap(total - guess))
             for index, p in answers[position].items():
+                index = index if publish is None else publish(index)
                 law[position, index] = law.get((position, index), 0.0) + alive * fire * p
             alive *= 1 - fire
         law[None, None] = law.get((None, None), 0.0) + alive
