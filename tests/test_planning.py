@@ -5,6 +5,8 @@ import torch_holdout as th
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_holdout.bounds import hoeffding
+from torch_holdout.bounds.certificate import Transcript, certify_transcript
+from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import InvalidArgumentError
 
 from support.holdouts import ask, make_holdout
@@ -68,6 +70,34 @@ def test_a_tolerance_gives_the_largest_budget(size, queries, tolerance, purpose)
     else:
         assert plan.budget == 1
         assert "not reached" in plan.explanation or "Nothing useful" in plan.explanation
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([100, 1000, 10_000]), st.integers(1, 120), st.integers(1, 150), purposes)
+def test_no_way_to_spend_the_budget_is_worse_than_the_plan(size, queries, budget, purpose):
+    """Every number of releases at the last planned query, by the account's own formula."""
+    plan = th.plan(size=size, queries=queries, budget=budget, purpose=purpose)
+    ladder = purpose != "curve"
+    channel = Channel(
+        units=size,
+        resolution=65536,
+        grid=plan.grid,
+        sigma=plan.mechanism.sigma,
+        threshold=plan.mechanism.step if ladder else plan.mechanism.threshold,
+        rule="improvement" if ladder else "both",
+    )
+    for releases in range(1, min(budget, queries) + 1):
+        facts = Transcript(
+            queries=queries,
+            releases=releases,
+            last_release=queries,
+            budget=budget,
+            rounds=budget,
+            planned=queries,
+        )
+        found = certify_transcript(facts, {"x": channel}, 0.05)
+        assert found.tolerance <= plan.certificate.tolerance + 1e-12
+        assert found.guess_tolerance <= plan.certificate.guess_tolerance + 1e-12
 
 
 class TestPlan:

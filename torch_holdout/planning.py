@@ -1,11 +1,17 @@
 """Before a run: which mechanism, how many releases, and what they will be worth."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 from torch_holdout.accounting import epsilon_cap
-from torch_holdout.bounds.certificate import Certificate, Transcript, certify_transcript
+from torch_holdout.bounds.brackets import worst_releases
+from torch_holdout.bounds.certificate import (
+    Certificate,
+    Transcript,
+    certify_transcript,
+    sequences_of,
+)
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.single_query import hoeffding
 from torch_holdout.checks import (
@@ -24,7 +30,7 @@ from torch_holdout.search import largest_whole, smallest_whole
 Purpose = Literal["early-stopping", "curve", "search"]
 PURPOSES = ("early-stopping", "curve", "search")
 DEFAULT_BUDGET = 20
-VAULT = 0.2  # the part of a holdout to keep for one final number
+VAULT = 0.2  # of the size, suggested for one final number
 _LARGEST_SIZE, _LARGEST_QUERIES = 10**12, 10**9
 _WEAK = 0.1
 _USELESS = 0.5  # such an interval around the middle covers everything
@@ -35,13 +41,14 @@ _USELESS = 0.5  # such an interval around the middle covers everything
 class Plan:
     """What a holdout of ``size`` examples is to be used with, and what that buys.
 
-    ``ReusableHoldout(url, name=..., statistics=..., plan=plan)`` takes it; its own certificate then
-    says, when ``queries`` have been asked and ``budget`` spent, what this one says now.
+    ``ReusableHoldout(url, name=..., statistics=..., plan=plan)`` takes it. With as many statistics
+    as planned, each a mean over the whole holdout at the default resolution, the account's own
+    certificate is never wider than this one until ``queries`` have been asked.
 
     Attributes:
         mechanism: With its parameters, in normalised units.
         budget: Releases.
-        certificate: When all of them have been spent.
+        certificate: However they are spent in ``queries`` queries.
         epsilon: What they cost, at ``delta``, replacing one example.
         min_delta: For EarlyStopping, normalised: multiply by the statistic's range.
         patience: For EarlyStopping: evaluations without an improvement.
@@ -97,7 +104,7 @@ def plan(
     Args:
         size: Holdout examples.
         queries: How many evaluations are expected (epochs, trials; times statistics). More may be
-            asked later, at a slightly worse certificate.
+            asked later, at a somewhat worse certificate.
         failure: Probability that the certificate is wrong.
         budget: Releases.
         tolerance: Wanted distance to the population value, normalised.
@@ -167,7 +174,7 @@ def certificate(
     grid: int | None = None,
     statistics: int = 1,
 ) -> Certificate:
-    """Return what all releases will be worth when the budget is spent in ``queries`` queries.
+    """Return what all releases will be worth, however the budget is spent in ``queries`` queries.
 
     Args:
         size: Holdout examples.
@@ -201,7 +208,7 @@ def required_holdout_size(
     purpose: Purpose = "early-stopping",
     statistics: int = 1,
 ) -> int:
-    """Return the smallest holdout whose ``certificate`` is within ``tolerance``.
+    """Return a holdout size whose ``certificate`` is within ``tolerance``; one less is not enough.
 
     Example:
         >>> size = required_holdout_size(tolerance=0.05, queries=200, budget=20)
@@ -237,10 +244,10 @@ def max_queries(
     """Return how many queries keep the ``certificate`` of a budget within ``tolerance``; 0 if none.
 
     Example:
-        >>> max_queries(size=10_000, tolerance=0.05, budget=20)
-        8
-        >>> max_queries(size=10_000, tolerance=0.05, budget=4) > 100
-        True
+        >>> max_queries(size=10_000, tolerance=0.1, budget=20)
+        2141
+        >>> max_queries(size=10_000, tolerance=0.01, budget=20)
+        0
     """
     _require(1, failure, budget, tolerance, purpose, statistics)
     require_whole("size", size, 1, _LARGEST_SIZE)
@@ -320,17 +327,25 @@ class _Setting:
         return 0.5 / self.grid
 
     def certificate(self, budget: int, failure: float) -> Certificate:
+        channel = self._channel()
+        channels = {f"statistic {k + 1}": channel for k in range(self.statistics)}
+        before = worst_releases(self.queries, budget, sequences_of(channels.values()))
         end = Transcript(
             queries=self.queries,
-            releases=min(budget, self.queries),
+            releases=before + 1,
             last_release=self.queries,
             budget=budget,
             rounds=budget,
             planned=self.queries,
         )
-        channel = self._channel()
-        channels = {f"statistic {k + 1}": channel for k in range(self.statistics)}
-        return certify_transcript(end, channels, failure)
+        released = certify_transcript(end, channels, failure)
+        guessed = certify_transcript(replace(end, releases=before), channels, failure)
+        return replace(
+            released,
+            releases=min(budget, self.queries),
+            guess_tolerance=guessed.guess_tolerance,
+            user_guess_tolerance=guessed.user_guess_tolerance,
+        )
 
     def fitting(self, failure: float, tolerance: float) -> int:
         """Return the largest budget whose certificate is within a tolerance; 0 if none is."""
@@ -396,8 +411,8 @@ class _Draft:
             self._mechanism(),
             self._budget(),
             f"Certificate: with {sure} confidence every released value is within "
-            f"{claim.tolerance:.3g} of the population's when all of it is spent "
-            f"({claim.theorem}).",
+            f"{claim.tolerance:.3g} of the population's, however the budget is spent in these "
+            f"queries ({claim.theorem}).",
             self._privacy(),
             f"EarlyStopping: min_delta {setting.min_delta:.2g} (half a grid step) and patience "
             f"{self.patience} (evaluations for each release).",
@@ -464,7 +479,7 @@ class _Draft:
             )
         if vault:
             sentences.append(
-                f"For one final number keep a vault: {vault:,} examples ({VAULT:.0%}) that nothing "
+                f"For one final number keep a vault besides: {vault:,} more examples that nothing "
                 f"reads until the end are within {hoeffding(vault, self.failure):.3g}, once."
             )
         return sentences

@@ -155,6 +155,14 @@ def test_gaussian_agrees_with_the_oracle_and_is_never_below_it():
         assert oracle <= found.epsilon <= ac.epsilon_of_rho_simple(rho, DELTA)
 
 
+@pytest.mark.parametrize(("epsilon", "count"), [(1e-9, 10**16), (1e-8, 10**14), (1e-6, 10**10)])
+def test_tiny_epsilons_lose_no_digits(epsilon, count):
+    """All have rho = 0.005: rounding must not make one of them cheaper."""
+    curve = ac.rdp_of_pure(epsilon)
+    found = ac.epsilon_of_rdp(lambda alpha: count * curve(alpha), DELTA)
+    assert found == pytest.approx(ac.epsilon_of_rho(0.005, DELTA), rel=1e-6)
+
+
 def test_mixed_charges():
     charges = [Pure(0.02, 50), DiscreteLaplace(100.0, 1, 50)]
     mixed, plain = compose_mixed(charges, DELTA), compose(charges, DELTA)

@@ -72,6 +72,20 @@ def test_cannot_be_asked_again():
     assert ask(holdout, 20, "first").kind == "repeat"
 
 
+def test_statistics_are_fixed_before_the_first_query(tmp_path):
+    """Its certificate counts sequences over all statistics; a later one would break the count."""
+    url = f"sqlite:///{tmp_path}/holdout.db"
+    rule = {"mechanism": th.Ladder(step=0.1), "grid": 50}
+    one, two = {"val_acc": th.ZeroOne()}, {"val_acc": th.ZeroOne(), "other": th.ZeroOne()}
+    make_holdout(url, statistics=one, **rule).status()
+    holdout = make_holdout(url, statistics=two, **rule)
+    ask(holdout, 20, "first")
+    three = two | {"third": th.ZeroOne()}
+    with pytest.raises(th.HoldoutMismatchError, match="fixed before its first query"):
+        make_holdout(url, statistics=three, **rule).status()
+    assert set(holdout.status().statistics) == set(two)
+
+
 def test_status_shows_the_step():
     assert "step 0.1" in str(ladder().status())
 

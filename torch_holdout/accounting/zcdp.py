@@ -69,7 +69,7 @@ def epsilon_of_rho_simple(rho: float, delta: float) -> float:
 
 
 def rho_for(epsilon: float, delta: float) -> float:
-    """Return the largest rho whose epsilon at delta is at most ``epsilon``; rounded down.
+    """Return the largest rho up to ``epsilon + 1`` with at most ``epsilon`` at delta; rounded down.
 
     Example:
         >>> round(epsilon_of_rho(rho_for(1.0, 1e-6), 1e-6), 6)

@@ -50,7 +50,8 @@ class Sequences:
         if self.rule == "monotone":
             return log_binomial(self.answers + releases - 1, releases)
         if self.rule == "falling":
-            return log_binomial(self.answers, releases) if releases <= self.answers else -math.inf
+            # Kept at its largest: a claim about many releases must not be below one about fewer.
+            return log_binomial(self.answers, min(releases, self.answers // 2))
         return 0.0
 
 
@@ -68,13 +69,15 @@ def falling_sequences(answers: int) -> Sequences:
     r"""Count :math:`\binom{G}{b}`: each release strictly better than the one before.
 
     A Ladder without noise whose step is at least one grid step. For several statistics G is the sum
-    of their answers (Vandermonde's identity).
+    of their answers: whichever of them the analyst asks about next, each step of the induction
+    splits one of the G remaining answers off. Beyond G/2 releases the largest count stands, so that
+    the bound for the last release covers all before it.
 
     Example:
         >>> round(math.exp(falling_sequences(10)(3)))
         120
-        >>> falling_sequences(2)(3)
-        -inf
+        >>> falling_sequences(10)(9) == falling_sequences(10)(5)
+        True
     """
     return Sequences("falling", answers)
 
@@ -222,6 +225,31 @@ def bracket_all_released(*, queries: int, answers: int, failure: float) -> float
     require_failure(failure)
     # sum of G^(i-1) = (G^m - 1)/(G - 1) <= G^m/(G - 1)
     return math.log(2 / failure) + queries * math.log(answers) - math.log(answers - 1)
+
+
+def worst_releases(position: int, budget: int, sequences: Sequences) -> int:
+    """Return how many earlier releases make the query at a position most uncertain.
+
+    The anytime bracket is concave in their number: with few of them there is little to count, and
+    with nearly all earlier queries released there is little choice of which.
+
+    Example:
+        >>> worst_releases(200, budget=20, sequences=any_sequences(100))
+        19
+        >>> 100 < worst_releases(200, budget=200, sequences=monotone_sequences(400)) < 199
+        True
+    """
+    require_whole("position", position, 1, 2**62)
+    require_whole("budget", budget, 1, 2**31)
+    low, high = 0, min(budget, position) - 1
+    while low < high:
+        middle = (low + high) // 2
+        here = _log_anytime(position, middle, sequences)
+        if _log_anytime(position, middle + 1, sequences) > here:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def hoeffding_tolerance(bracket: float, units: int) -> float:

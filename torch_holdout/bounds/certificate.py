@@ -164,7 +164,7 @@ def certify_transcript(
     guessed_after = min(transcript.releases, guessed_at - 1, transcript.budget - 1)
     released, guessed = {}, {}
     for name, channel in channels.items():
-        claims = _Claims(transcript, channel, _sequences(channels.values()), failure)
+        claims = _Claims(transcript, channel, sequences_of(channels.values()), failure)
         released[name] = claims.release(position, before, theorem)
         guessed[name] = claims.guess(guessed_at, guessed_after)
     return Certificate(
@@ -175,7 +175,9 @@ def certify_transcript(
         failure=failure,
         releases=transcript.releases,
         theorem=theorem,
-        covers=COVERS if theorem in (COUNTING, PLANNED) else f"guesses by {COUNTING}; {COVERS}",
+        covers=f"guesses by {_counting(transcript.planned)}; {COVERS}"
+        if theorem in THEOREMS
+        else COVERS,
         assumptions=ASSUMPTIONS,
         one_sided_guesses=any(c.rule == "improvement" for c in channels.values()),
     )
@@ -206,7 +208,7 @@ def answer_interval(
     require_failure(failure)
     channel = channels[statistic]
     theorem = _chosen(transcript, channels, failure)
-    claims = _Claims(transcript, channel, _sequences(channels.values()), failure)
+    claims = _Claims(transcript, channel, sequences_of(channels.values()), failure)
     normalised = min(max((value - channel.low) / channel.width, 0.0), 1.0)
     low, high = claims.interval(kind, position, releases_before, normalised, theorem)
     return Interval(
@@ -284,8 +286,8 @@ class _Claims:
         return _private_tolerance(self.channel, self.transcript.budget, self.failure, theorem)
 
 
-def _sequences(channels: Iterable[Channel]) -> Sequences:
-    """Count released sequences: by the largest grid, or fewer where all are Ladders."""
+def sequences_of(channels: Iterable[Channel]) -> Sequences:
+    """Count an account's released sequences: by the largest grid, or fewer if all are Ladders."""
     channels = list(channels)
     all_answers = [channel.grid + 1 for channel in channels]
     if any(channel.rule != "improvement" for channel in channels):
@@ -329,7 +331,9 @@ def _choice(
         planned=planned,
     )
     worst = min(channels, key=lambda channel: channel.grid)
-    counted = _Claims(end, worst, _sequences(channels), failure).release(last, budget - 1, counting)
+    counted = _Claims(end, worst, sequences_of(channels), failure).release(
+        last, budget - 1, counting
+    )
     private, theorem = best_theorem(
         worst.units,
         1 / (worst.units * worst.sigma),

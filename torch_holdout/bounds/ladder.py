@@ -13,7 +13,9 @@ def ladder_error(units: int, queries: int, step: float, failure: float) -> float
         \le \exp\left(-2e^2 n + (1/\eta + 2)\ln(4m/\eta) + 1\right)
 
     for step eta and m queries, solved for :math:`e + \eta`. It speaks of the best value so far
-    only, and it does not grow with the number of releases. Vacuous when 1 or more.
+    only, and it does not grow with the number of releases. It is about a Ladder that rounds to
+    multiples of its step, without noise; ``th.Ladder`` is certified by counting. Vacuous when 1 or
+    more.
 
     Example:
         >>> round(ladder_error(10_000, 50, step=0.02, failure=0.05), 3)

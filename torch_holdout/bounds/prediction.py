@@ -56,17 +56,18 @@ def soft_majority_size(error: float, failure: float, epsilon: float, size: Sampl
 
 
 def prediction_lower_bound(dimension: int, error: float, epsilon: float) -> float:
-    r"""Return :math:`d/(32\alpha\varepsilon)`: no private predictor needs fewer examples.
+    r"""Return :math:`d/(32\alpha\varepsilon)`: every private predictor needs at least that many.
 
-    Theorem 2, for every :math:`(\varepsilon, \varepsilon/3)`-private prediction of a class of VC
-    dimension d with confidence 11/12.
+    Theorem 2, for errors up to 1/4 and every :math:`(\varepsilon, \varepsilon/3)`-private
+    prediction of a class of VC dimension d with confidence 11/12.
 
     Example:
         >>> prediction_lower_bound(dimension=64, error=0.1, epsilon=0.5)
         40.0
     """
     require_whole("dimension", dimension, 1, 2**62)
-    require_between("error", error, 0, 1, ends=False)
+    require_between("error", error, 0, 0.25)
+    _require_positive(error=error)
     require_between("epsilon", epsilon, 0, math.inf, ends=False)
     return dimension / (32 * error * epsilon)
 

@@ -67,7 +67,7 @@ def sparse_size(
 ) -> float:
     r"""Return n for numeric SPARSE with r answers above the threshold.
 
-    :math:`9 r\,\ell/(\varepsilon\alpha)`, and at delta
+    :math:`9 r\,\ell/(\varepsilon\alpha)`, and at delta (and :math:`\varepsilon \le 1`)
     :math:`(\sqrt{512}+1)\sqrt{r\ln(2/\delta)}\,\ell/(\varepsilon\alpha)`. With beta per query
     :math:`\ell = \ln(4/\beta)`; for all k queries at once :math:`\ell = \ln k + \ln(4r/\beta)`
     (Dwork and Roth, Theorem 3.28).
@@ -87,6 +87,7 @@ def sparse_size(
     if delta is None:
         return 9 * rounds * log / (epsilon * accuracy)
     require_between("delta", delta, 0, 1, ends=False)
+    require_between("epsilon", epsilon, 0, 1)
     factor = (math.sqrt(512) + 1) * math.sqrt(rounds * math.log(2 / delta))
     return factor * log / (epsilon * accuracy)
 

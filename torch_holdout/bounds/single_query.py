@@ -104,6 +104,7 @@ def sample_splitting(units: int, queries: int, failure: float) -> float:
 
 def _edge(mean: float, end: float, divergence: float) -> float:
     """Bisect from the mean towards an end of [0, 1]; return the outer side of the last step."""
+    divergence += 4e-16  # what rounding may take off a divergence
     if binary_kl(mean, end) <= divergence:
         return end
     inside, outside = mean, end

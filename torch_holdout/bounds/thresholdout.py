@@ -66,7 +66,7 @@ def thresholdout_size_pure(budget: int, sigma: float, tolerance: float, failure:
 def thresholdout_size_approximate(
     budget: int, sigma: float, tolerance: float, failure: float
 ) -> float:
-    r"""Return :math:`n_1`, the same by approximate privacy (Theorem 2.4).
+    r"""Return :math:`n_1`, the same by approximate privacy (Theorem 2.4, up to 2/3).
 
     .. math:: n_1 = \max\left(\frac{4}{\sigma\tau}\sqrt{32 B\left(\ln 2 + \frac{4}{\tau}
         \ln\frac{8}{\beta}\right)},\; \frac{48 \ln(8/\beta)}{\tau^2}\right)
@@ -75,6 +75,7 @@ def thresholdout_size_approximate(
         >>> round(thresholdout_size_approximate(1000, 0.01, 0.1, 0.05))
         10212465
     """
+    require_tolerance(tolerance, 2 / 3)
     _require(budget, sigma, tolerance, failure)
     log_delta = 4 / tolerance * math.log(8 / failure)
     private = 4 / (sigma * tolerance) * math.sqrt(32 * budget * (math.log(2) + log_delta))

@@ -227,6 +227,12 @@ def _merged(
         for key, statistic in given["statistics"].items()
         if key not in stored["statistics"] and statistic["units"] in known
     }
+    if added and row.queries and stored.get("mechanism", {}).get("kind") == "ladder":
+        raise HoldoutMismatchError(
+            f"Expected the statistics of holdout {row.name!r} to be fixed before its first query, "
+            f"but {list(added)} would be new: a Ladder's certificate counts on that. Give them a "
+            f"holdout of their own. Nothing was charged."
+        )
     merged = stored | {"statistics": stored["statistics"] | added}
     if lenient:
         given = given | {"statistics": merged["statistics"] | given["statistics"]}

@@ -1,0 +1,46 @@
+"""The guarantees page says what the code says."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from torch_holdout import bounds as tb
+from torch_holdout.accounting import epsilon_cap
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("tolerance", ROOT / "docs" / "tolerance.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_what_the_code_certifies(script):
+    assert script.table() in PAGE
+
+
+def test_the_picture_can_be_drawn(script, tmp_path):
+    script.draw(tmp_path / "tolerance.png")
+    assert (tmp_path / "tolerance.png").stat().st_size > 10_000
+    assert (ROOT / "docs" / "tolerance.png").stat().st_size > 10_000
+
+
+def test_every_function_of_the_page_exists():
+    named = re.findall(r"`bounds\.(\w+)`", PAGE)
+    assert len(named) > 5
+    assert all(name in tb.__all__ for name in named)
+
+
+def test_numbers_in_the_text():
+    assert f"{epsilon_cap([0.01], 100, 1e-6):.3f}" == "0.572"
+    assert "0.572" in PAGE
+    counted = tb.counting_fixed(10_000, queries=1000, budget=20, answers=100, failure=0.05)
+    assert f"| `bounds.counting_fixed` | {counted + 0.5 / 99:.2f} |" in PAGE
+    assert f"| `bounds.sample_splitting` | {tb.sample_splitting(10_000, 1000, 0.05):.2f} |" in PAGE
+    assert tb.thresholdout_tolerance(10_000, failure=0.05, queries=1000, budget=20) == float("inf")
+    assert f"| `bounds.naive_union` | {tb.naive_union(10_000, 1000, 0.05):.2f} |" in PAGE
