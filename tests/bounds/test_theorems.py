@@ -488,7 +488,7 @@ class TestByHand:
         assert math.exp(tb.any_sequences(7)(3)) == pytest.approx(343)
         assert math.exp(tb.falling_sequences(7)(3)) == pytest.approx(math.comb(7, 3))
         # Never fewer for more releases: the last release's claim covers the ones before.
-        counts = [tb.falling_sequences(7)(b) for b in range(12)]
+        counts = [tb.falling_sequences(7).up_to(b) for b in range(12)]
         assert counts == sorted(counts)
         assert math.exp(tb.monotone_sequences(7)(3)) == pytest.approx(math.comb(9, 3))
         # Two statistics: all ways to share b releases, which Vandermonde sums up.

@@ -50,9 +50,16 @@ class Sequences:
         if self.rule == "monotone":
             return log_binomial(self.answers + releases - 1, releases)
         if self.rule == "falling":
-            # Kept at its largest: a claim about many releases must not be below one about fewer.
-            return log_binomial(self.answers, min(releases, self.answers // 2))
+            return log_binomial(self.answers, releases) if releases <= self.answers else -math.inf
         return 0.0
+
+    def up_to(self, releases: int) -> float:
+        """Return the largest for at most that many releases.
+
+        Used where the claim about the last release stands for all before it: falling sequences
+        become fewer again beyond G/2.
+        """
+        return self(min(releases, self.answers // 2) if self.rule == "falling" else releases)
 
 
 def any_sequences(answers: int) -> Sequences:
@@ -70,14 +77,13 @@ def falling_sequences(answers: int) -> Sequences:
 
     A Ladder without noise whose step is at least one grid step. For several statistics G is the sum
     of their answers: whichever of them the analyst asks about next, each step of the induction
-    splits one of the G remaining answers off. Beyond G/2 releases the largest count stands, so that
-    the bound for the last release covers all before it.
+    splits one of the G remaining answers off.
 
     Example:
         >>> round(math.exp(falling_sequences(10)(3)))
         120
-        >>> falling_sequences(10)(9) == falling_sequences(10)(5)
-        True
+        >>> falling_sequences(2)(3)
+        -inf
     """
     return Sequences("falling", answers)
 
@@ -144,7 +150,7 @@ def bracket_data_dependent(
     return (
         math.log(2 / failure)
         + log_binomial(queries, releases_before + 1)
-        + sequences(releases_before)
+        + sequences.up_to(releases_before)
         + math.log(math.pi**2 / 6)
         + 2 * math.log(releases_before + 1)
     )
@@ -295,7 +301,7 @@ def kl_answer_interval(
 def _log_anytime(position: int, releases_before: int, sequences: Sequences) -> float:
     return (
         log_binomial(position - 1, releases_before)
-        + sequences(releases_before)
+        + sequences.up_to(releases_before)
         + math.log(math.pi**4 / 36)
         + 2 * math.log(position)
         + 2 * math.log(releases_before + 1)
