@@ -8,6 +8,7 @@ import json
 import math
 
 import torch_holdout as th
+from torch_holdout.accounting import PrivacyLoss, Pure
 from torch_holdout.bounds import sample_splitting, thresholdout_tolerance
 from torch_holdout.bounds.private_answers import THEOREMS
 
@@ -23,8 +24,7 @@ def published(size: int, budget: int) -> tuple[float, str]:
         found[name] = min(
             theorem(
                 size,
-                1 / (sigma * size),
-                budget,
+                PrivacyLoss((Pure(1 / (sigma * size), 2 * budget),)),
                 lambda beta, sigma=sigma: sigma * math.log(budget / beta),  # type: ignore[misc]
                 FAILURE,
             )

@@ -11,7 +11,7 @@ import torch_holdout
 PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
     *("errors", "checks", "search", "traces", "noise", "ranks", "content", "statistics", "weights"),
-    *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds"),
+    *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds", "terms"),
     *("registration", "ledger", "overview", "planning", "holdout", "eval_mode", "metrics"),
     *(
         "_interception",

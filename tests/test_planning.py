@@ -8,6 +8,7 @@ from torch_holdout.bounds import hoeffding
 from torch_holdout.bounds.certificate import Transcript, certify_transcript
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.mechanisms import Mechanism
 
 from support.holdouts import ask, make_holdout
 
@@ -296,14 +297,19 @@ class TestIntervals:
             make_holdout(name="other").interval(ask(make_holdout(), 20, "a"))
 
     def test_a_mechanism_without_a_certificate_gets_none(self):
-        from torch_holdout.ledger import Summary
-        from torch_holdout.overview import certificate_of
+        class Silent(Mechanism):
+            def identity(self):
+                return {"kind": "silent"}
 
-        registration = {
-            "mechanism": {"kind": "unheard of"},
-            "statistics": {"x": {"units": 5}},
-            "seeded": False,
-        }
-        summary = Summary("val", registration, False, 5, 1, 1, 1, 0.1, 1)
-        with pytest.raises(th.HoldoutError, match="No certificate is known"):
-            certificate_of(summary, 0.05)
+            def guess_for(self, statistic, last, given):
+                return None
+
+            def epsilon_per_step(self, units):
+                return 1.0
+
+            def decide(self, query):
+                raise NotImplementedError
+
+        holdout = make_holdout(mechanism=Silent())
+        with pytest.raises(th.HoldoutError, match="No certificate is known for Silent"):
+            holdout.certificate()

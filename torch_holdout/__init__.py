@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
     from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
+    from torch_holdout.mechanisms.gaussian import GaussianMechanism as GaussianMechanism
     from torch_holdout.mechanisms.ladder import Ladder as Ladder
+    from torch_holdout.mechanisms.laplace import LaplaceMechanism as LaplaceMechanism
+    from torch_holdout.mechanisms.sparse import SparseVector as SparseVector
     from torch_holdout.mechanisms.thresholdout import Thresholdout as Thresholdout
     from torch_holdout.metrics import ReusableHoldoutMetric as ReusableHoldoutMetric
     from torch_holdout.planning import Plan as Plan
@@ -42,18 +45,21 @@ _HOME = {
     "BudgetExhaustedError": "errors",
     "Certificate": "bounds.certificate",
     "CrossEntropy": "statistics",
+    "GaussianMechanism": "mechanisms.gaussian",
     "HoldoutError": "errors",
     "HoldoutMismatchError": "errors",
     "HoldoutWarning": "errors",
     "Interval": "bounds.certificate",
     "InvalidArgumentError": "errors",
     "Ladder": "mechanisms.ladder",
+    "LaplaceMechanism": "mechanisms.laplace",
     "LedgerError": "errors",
     "PartialPassError": "errors",
     "Plan": "planning",
     "ReusableHoldout": "holdout",
     "ReusableHoldoutMetric": "metrics",
     "SealedValueError": "errors",
+    "SparseVector": "mechanisms.sparse",
     "Status": "results",
     "Thresholdout": "mechanisms.thresholdout",
     "UnguardedLogError": "errors",

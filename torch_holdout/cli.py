@@ -153,7 +153,7 @@ def status(
             summary = opened.summary(account)
             mechanism = mechanism_of(summary.registration["mechanism"])
             state = status_of(summary, mechanism, opened.address)
-            found.append((state, certificate_of(summary, failure)))
+            found.append((state, certificate_of(summary, mechanism, failure)))
     if as_json:
         holdouts = [asdict(state) | {"certificate": asdict(claim)} for state, claim in found]
         _print_json({"ledger": opened.address, "holdouts": holdouts})

@@ -35,6 +35,7 @@ from torch_holdout.ranks import gathered, on_first_rank, rank_and_world
 from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
 from torch_holdout.statistics import SealedSums, Statistic
+from torch_holdout.terms import is_private
 from torch_holdout.traces import without_trace
 from torch_holdout.weights import LANES, WeightsFingerprint
 
@@ -213,7 +214,7 @@ class ReusableHoldout:
 
     def certificate(self, failure: float = 0.05) -> Certificate:
         """Say how far the published values can be from the population, with the theorem."""
-        return certificate_of(self._ledger.summary(self._attached()), failure)
+        return certificate_of(self._ledger.summary(self._attached()), self.mechanism, failure)
 
     def intervals(self, failure: float = 0.05) -> list[Interval]:
         """Say of each answer given so far where the population value lies, in ledger order.
@@ -222,7 +223,8 @@ class ReusableHoldout:
         of all guesses. They are narrower than the certificate where values are near a bound.
         """
         account = self._attached()
-        return intervals_of(self._ledger.summary(account), self._ledger.answers(account), failure)
+        summary, answers = self._ledger.summary(account), self._ledger.answers(account)
+        return intervals_of(summary, self.mechanism, answers, failure)
 
     def interval(self, answer: Answer, failure: float = 0.05) -> Interval:
         """Say of one answer where the population value lies; see ``intervals``.
@@ -257,7 +259,7 @@ class ReusableHoldout:
                 self.name,
                 self._registration.identity(),
                 budget=self.budget,
-                private=math.isfinite(self.mechanism.epsilon_per_step(1)),
+                private=is_private(self.mechanism),
                 fingerprint=self._fingerprint,
                 account=self._copied_from,
             )
@@ -385,7 +387,7 @@ class ReusableHoldout:
             compared=decision.compared,
             opened=decision.opened,
             units=units,
-            charge=_charge(self.mechanism.epsilon_per_step(units), steps),
+            charge=_charge(self.mechanism.charge_per_step(units), steps),
             seeded=self._noise.seeded,
         )
         return entry, decision.threshold

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from torch_holdout.accounting import epsilon_cap, sampling_delta
+from torch_holdout.accounting import PrivacyLoss, compose, sampling_delta
 from torch_holdout.bounds.certificate import (
     Certificate,
     Interval,
@@ -12,22 +12,25 @@ from torch_holdout.bounds.certificate import (
     certify_transcript,
 )
 from torch_holdout.bounds.channels import Channel
-from torch_holdout.errors import HoldoutError, InvalidArgumentError
+from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.ledger import Recorded, Summary
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.noise import sampler_error
 from torch_holdout.results import Answer, Status
+from torch_holdout.terms import channel_of, charges_of, is_private, release_charge
 
 
 def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
     """Return budget, counts and privacy. All statistics of the account count, also added ones."""
     registered = summary.registration["statistics"]
     resolution, delta = summary.registration["resolution"], summary.registration["delta"]
-    steps = {s["units"]: mechanism.epsilon_per_step(s["units"]) for s in registered.values()}
-    epsilon = epsilon_cap(list(steps.values()), summary.budget, delta)
-    per_draw = max(
-        0.0 if math.isinf(step) else sampler_error(4 * resolution / step) for step in steps.values()
-    )
+    all_units = {s["units"] for s in registered.values()}
+    epsilon = compose(charges_of(mechanism, all_units, summary.budget), delta).epsilon
+    in_epsilon = mechanism.currency == "epsilon"
+    spent = math.inf if summary.spent is None else summary.spent
+    # Gaussian draws are exact; the three Laplace draws of a query are not quite.
+    scales = [mechanism.noise_scale(units, resolution) for units in all_units]
+    per_draw = max(sampler_error(4 * scale) for scale in scales) if in_epsilon else 0.0
     return Status(
         name=summary.name,
         size=summary.registration["size"],
@@ -38,27 +41,33 @@ def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
         budget_left=summary.budget - summary.releases,
         exhausted=summary.releases >= summary.budget,
         epsilon=epsilon,
-        epsilon_spent=math.inf if summary.spent is None else summary.spent,
+        epsilon_spent=spent if in_epsilon else math.inf,
+        rho_spent=None if in_epsilon else spent,
         delta=delta,
         sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
         rounds=summary.rounds,
         seeded=summary.registration["seeded"],
         renaming_detected=summary.fingerprinted,
         ledger=address,
-        cost_per_release={name: 2 * steps[s["units"]] for name, s in registered.items()},
+        cost_per_release={
+            name: release_charge(mechanism, s["units"]) for name, s in registered.items()
+        },
         mechanism=summary.registration["mechanism"],
         statistics=registered,
     )
 
 
-def certificate_of(summary: Summary, failure: float) -> Certificate:
+def certificate_of(summary: Summary, mechanism: Mechanism, failure: float) -> Certificate:
     """Return what the published values are worth."""
-    return certify_transcript(transcript_of(summary), channels_of(summary), failure)
+    facts = transcript_of(summary, mechanism)
+    return certify_transcript(facts, channels_of(summary, mechanism), failure)
 
 
-def intervals_of(summary: Summary, answers: Iterable[Recorded], failure: float) -> list[Interval]:
+def intervals_of(
+    summary: Summary, mechanism: Mechanism, answers: Iterable[Recorded], failure: float
+) -> list[Interval]:
     """Return the interval of each answer, in the order of the ledger."""
-    facts, channels = transcript_of(summary), channels_of(summary)
+    facts, channels = transcript_of(summary, mechanism), channels_of(summary, mechanism)
     releases, found = 0, []
     for answer in answers:
         found.append(
@@ -88,36 +97,32 @@ def interval_of(answer: Answer, intervals: Iterable[Interval]) -> Interval:
     )
 
 
-def transcript_of(summary: Summary) -> Transcript:
+def transcript_of(summary: Summary, mechanism: Mechanism) -> Transcript:
     """Return the counters a certificate depends on."""
-    registered = summary.registration["statistics"]
+    units = {s["units"] for s in summary.registration["statistics"].values()}
+    loss = None
+    # A replaced example must be one unit for every statistic, and the noise nobody's to know.
+    if len(units) == 1 and is_private(mechanism) and not summary.registration["seeded"]:
+        loss = PrivacyLoss(tuple(charges_of(mechanism, units, summary.budget)))
     return Transcript(
         queries=summary.queries,
         releases=summary.releases,
         last_release=summary.last_release,
         budget=summary.budget,
-        rounds=summary.budget + len({s["units"] for s in registered.values()}) - 1,
+        rounds=summary.budget + len(units) - 1,
         planned=summary.registration.get("planned"),
-        secret_noise=not summary.registration["seeded"],
+        loss=loss,
     )
 
 
-def channels_of(summary: Summary) -> dict[str, Channel]:
+def channels_of(summary: Summary, mechanism: Mechanism) -> dict[str, Channel]:
     """Return how each statistic's value becomes an answer."""
-    mechanism = summary.registration["mechanism"]
-    if mechanism.get("kind") not in ("thresholdout", "ladder"):
-        raise HoldoutError(
-            f"No certificate is known for the mechanism {mechanism.get('kind')!r}: none is given."
-        )
-    ladder = mechanism["kind"] == "ladder"
     return {
-        name: Channel(
+        name: channel_of(
+            mechanism,
             units=s["units"],
             resolution=summary.registration["resolution"],
             grid=s["grid"],
-            sigma=mechanism["sigma"],
-            threshold=mechanism["step" if ladder else "threshold"],
-            rule="improvement" if ladder else "both",
             mode=s["mode"],
             low=s["low"],
             width=s["high"] - s["low"],

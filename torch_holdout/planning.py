@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
-from torch_holdout.accounting import epsilon_cap
+from torch_holdout.accounting import PrivacyLoss, compose
 from torch_holdout.bounds.brackets import worst_releases
 from torch_holdout.bounds.certificate import (
     Certificate,
@@ -26,6 +26,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Ladder, Mechanism, Thresholdout
 from torch_holdout.registration import DEFAULT_RESOLUTION
 from torch_holdout.search import largest_whole, smallest_whole
+from torch_holdout.terms import channel_of, charges_of, is_private
 
 Purpose = Literal["early-stopping", "curve", "search"]
 PURPOSES = ("early-stopping", "curve", "search")
@@ -337,6 +338,7 @@ class _Setting:
             budget=budget,
             rounds=budget,
             planned=self.queries,
+            loss=self._loss(budget),
         )
         released = certify_transcript(end, channels, failure)
         guessed = certify_transcript(replace(end, releases=before), channels, failure)
@@ -347,6 +349,11 @@ class _Setting:
             user_guess_tolerance=guessed.user_guess_tolerance,
         )
 
+    def _loss(self, budget: int) -> PrivacyLoss | None:
+        if not is_private(self.mechanism):
+            return None
+        return PrivacyLoss(tuple(charges_of(self.mechanism, {self.size}, budget)))
+
     def fitting(self, failure: float, tolerance: float) -> int:
         """Return the largest budget whose certificate is within a tolerance; 0 if none is."""
 
@@ -356,23 +363,8 @@ class _Setting:
         return largest_whole(holds, 1, min(self.queries, 10**5)) or 0
 
     def _channel(self) -> Channel:
-        mechanism = self.mechanism
-        if isinstance(mechanism, Thresholdout):
-            threshold, rule = mechanism.threshold, "both"
-        elif isinstance(mechanism, Ladder):
-            threshold, rule = mechanism.step, "improvement"
-        else:
-            raise InvalidArgumentError(
-                f"Expected a `mechanism` with a certificate (Thresholdout or Ladder), but got "
-                f"{type(mechanism).__name__}."
-            )
-        return Channel(
-            units=self.size,
-            resolution=DEFAULT_RESOLUTION,
-            grid=self.grid,
-            sigma=mechanism.sigma,
-            threshold=threshold,
-            rule="both" if rule == "both" else "improvement",
+        return channel_of(
+            self.mechanism, units=self.size, resolution=DEFAULT_RESOLUTION, grid=self.grid
         )
 
 
@@ -393,8 +385,8 @@ class _Draft:
 
     @property
     def epsilon(self) -> float:
-        step = self.setting.mechanism.epsilon_per_step(self.setting.size)
-        return epsilon_cap([step], self.budget, self.delta)
+        charges = charges_of(self.setting.mechanism, {self.setting.size}, self.budget)
+        return compose(charges, self.delta).epsilon
 
     @property
     def patience(self) -> int:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
-from torch_holdout.accounting import epsilon_cap
+from torch_holdout.accounting import Charge
 from torch_holdout.checks import is_finite, require_instance, require_text, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.statistics import Statistic
+from torch_holdout.terms import charges_of
 
 DEFAULT_RESOLUTION = 2**16
 _MAX_RESOLUTION = 2**24
@@ -102,8 +103,7 @@ class Registration:
 
     def scale(self, units: int) -> float:
         """Return the answer noise's scale in levels."""
-        step = self.mechanism.epsilon_per_step(units)
-        return 0.0 if math.isinf(step) else self.levels / step
+        return self.mechanism.noise_scale(units, self.levels)
 
     def first_guesses(self) -> dict[str, Fraction]:
         """Return the public first guesses, normalised."""
@@ -155,14 +155,17 @@ class Registration:
                 )
 
     def _check_cost(self) -> None:
-        steps = {units: self.mechanism.epsilon_per_step(units) for units in self._all_units()}
-        cap = epsilon_cap(list(steps.values()), self.budget)
+        charges = charges_of(self.mechanism, self._all_units(), self.budget)
+        cap = math.fsum(c.count * self._in_currency(c) for c in charges)
         if not math.isinf(cap) and cap > _LARGEST_EPSILON:
             raise InvalidArgumentError(
                 f"Expected noise that means something, but with so little of it the whole budget "
-                f"costs epsilon {cap:.3g}, above {_LARGEST_EPSILON:g}. Use sigma=0 to claim no "
-                f"privacy, or more noise."
+                f"costs {self.mechanism.currency} {cap:.3g}, above {_LARGEST_EPSILON:g}. Use more "
+                f"noise, or sigma=0 to claim no privacy where that is allowed."
             )
+
+    def _in_currency(self, charge: Charge) -> float:
+        return charge.rho if self.mechanism.currency == "rho" else charge.epsilon
 
     def _all_units(self) -> set[int]:
         return {self.units(name) for name in self.statistics}

@@ -45,8 +45,11 @@ class Status:
     Attributes:
         epsilon: Cap over the whole budget at ``delta``, constant from creation; replacing one
             holdout example; covers adaptive queries and stopping early.
-        epsilon_spent: Pure sum of what has been charged so far, open rounds included.
-        cost_per_release: Epsilon of an answer and its round of comparisons, by statistic.
+        epsilon_spent: Pure sum of what has been charged so far, open rounds included; infinite for
+            Gaussian noise.
+        rho_spent: The sum of rhos (zero-concentrated privacy) for Gaussian noise, else None.
+        cost_per_release: Epsilon (rho for Gaussian noise) of an answer and its round of
+            comparisons, by statistic.
         sampler_error: What inexact sampling adds to delta, over all draws so far.
         renaming_detected: Whether the account knows its data's fingerprint.
         seeded: Whether the noise is a test seed's, and so no privacy is given.
@@ -68,6 +71,7 @@ class Status:
     seeded: bool
     renaming_detected: bool
     ledger: str
+    rho_spent: float | None = None
     cost_per_release: dict[str, float] = field(repr=False)
     mechanism: dict[str, Any] = field(repr=False)
     statistics: dict[str, dict[str, Any]] = field(repr=False)
@@ -79,27 +83,33 @@ class Status:
             f"releases left{' (exhausted)' if self.exhausted else ''}",
             f"  asked {self.queries} times: {self.releases} releases, {self.guesses} guesses",
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
-            f"example); {_short(self.epsilon_spent)} spent (pure sum)",
+            f"example); {self._spent()}",
         ]
         for name, statistic in self.statistics.items():
             cost = _short(self.cost_per_release[name])
             lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
-            lines.append(f"    a release costs epsilon {cost} with its comparisons")
+            currency = "epsilon" if self.rho_spent is None else "rho"
+            lines.append(f"    a release costs {currency} {cost} with its comparisons")
         if not self.renaming_detected:
             lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(dataset)")
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
         return "\n".join(lines)
 
+    def _spent(self) -> str:
+        if self.rho_spent is not None:
+            return f"rho {_short(self.rho_spent)} spent (zCDP)"
+        return f"{_short(self.epsilon_spent)} spent (pure sum)"
+
 
 def _short(value: float) -> str:
-    return "infinite (no noise)" if math.isinf(value) else f"{value:.4g}"
+    return "infinite (none is guaranteed)" if math.isinf(value) else f"{value:.4g}"
 
 
 def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
     width = statistic["high"] - statistic["low"]
     parts = [f"[{statistic['low']:g}, {statistic['high']:g}], better is {statistic['mode']}"]
-    for name in ("threshold", "step", "sigma"):
+    for name in ("threshold", "step", "sigma", "epsilon"):
         if name in mechanism:
             normalised = mechanism[name]
             parts.append(f"{name} {normalised * width:.3g} ({normalised:g} normalised)")

@@ -1,9 +1,11 @@
 import math
 
 import pytest
+import torch_holdout as th
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_holdout import bounds as tb
+from torch_holdout.accounting import PrivacyLoss, Pure
 from torch_holdout.bounds import laplace_tail
 from torch_holdout.bounds.certificate import (
     COUNTING,
@@ -14,6 +16,8 @@ from torch_holdout.bounds.certificate import (
 )
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import InvalidArgumentError
+
+from support.holdouts import make_holdout
 
 
 def channel(**changes):
@@ -181,38 +185,58 @@ class TestPlan:
         assert 0.4 < total <= 0.5
 
 
-LARGE = {"queries": 5000, "releases": 5000, "last_release": 5000, "rounds": 5000}
+LARGE = {
+    "queries": 5000,
+    "releases": 5000,
+    "last_release": 5000,
+    "rounds": 5000,
+    "budget": 5000,
+    "loss": PrivacyLoss((Pure(1 / (1e6 * 0.008), 10_000),)),
+}
 
 
 class TestChoice:
     def test_counting_up_to_a_hundred_releases(self):
         for sigma in (1e-4, 1e-3, 1e-2):
-            assert certify(x=channel(sigma=sigma)).theorem == COUNTING
+            loss = PrivacyLoss((Pure(1 / (10_000 * sigma), 40),))
+            assert certify(transcript(loss=loss), x=channel(sigma=sigma)).theorem == COUNTING
 
     def test_privacy_for_large_budgets_with_enough_noise(self):
         wide = channel(units=1_000_000, grid=4096, sigma=0.008)
-        found = certify(transcript(budget=5000, **LARGE), x=wide)
+        found = certify(transcript(**LARGE), x=wide)
         assert "Rogers" in found.theorem
-        counted = certify(transcript(budget=5000, secret_noise=False, **LARGE), x=wide)
+        counted = certify(transcript(**{**LARGE, "loss": None}), x=wide)
         assert counted.theorem == COUNTING
         assert found.tolerance < counted.tolerance
         assert "guesses by transcript counting" in found.covers
 
     def test_chosen_before_anything_is_asked(self):
         wide = channel(units=1_000_000, grid=4096, sigma=0.008)
-        early = transcript(budget=5000, queries=1, releases=1, last_release=1, rounds=5000)
-        late = transcript(budget=5000, **LARGE)
+        early = transcript(**{**LARGE, "queries": 1, "releases": 1, "last_release": 1})
+        late = transcript(**LARGE)
         assert certify(early, x=wide).theorem == certify(late, x=wide).theorem
         assert certify(early, x=wide).tolerance == certify(late, x=wide).tolerance
 
+    def test_not_for_a_ladder(self):
+        wide = channel(units=1_000_000, grid=4096, sigma=0.008, rule="improvement")
+        assert certify(transcript(**LARGE), x=wide).theorem == COUNTING
+
     @pytest.mark.parametrize(
-        "change", [{"sigma": 0.0}, {"rule": "improvement"}, {"units": 999_999}], ids=str
+        "change",
+        [
+            {"mechanism": th.Thresholdout(threshold=0.05, sigma=0.0, guess="last")},
+            {"mechanism": th.Ladder(step=0.1)},
+            {"seed": 3},
+        ],
+        ids=["no noise", "a ladder without noise", "a test seed"],
     )
-    def test_not_where_its_assumptions_fail(self, change):
-        wide = channel(units=1_000_000, grid=4096, sigma=0.008)
-        other = channel(**{"units": 1_000_000, "grid": 4096, "sigma": 0.008, **change})
-        found = certify(transcript(budget=5000, **LARGE), x=wide, y=other)
-        assert found.theorem == COUNTING
+    def test_an_account_whose_privacy_cannot_be_counted_on_claims_none(self, change):
+        from torch_holdout.overview import transcript_of
+
+        for changes, private in ((change, False), ({}, True)):
+            holdout = make_holdout(**changes)
+            summary = holdout._ledger.summary(holdout._attached())
+            assert (transcript_of(summary, holdout.mechanism).loss is not None) == private
 
 
 def interval(value, kind="release", facts=None, **changes):
@@ -257,7 +281,7 @@ class TestInterval:
         assert interval(0.3, rule="improvement").high < 0.4
 
     def test_under_a_theorem_about_privacy_it_is_symmetric(self):
-        facts = transcript(budget=5000, **LARGE)
+        facts = transcript(**LARGE)
         found = interval(0.5, facts=facts, units=1_000_000, grid=4096, sigma=0.008)
         assert found.high - 0.5 == pytest.approx(0.5 - found.low)
 

@@ -114,6 +114,11 @@ def best_noise(tolerance, scales=None):
     return min(1.0, smallest_value(lambda x: tolerance(math.exp(x)), -14.0, 0.5))
 
 
+def loss_of(sigma, units, budget):
+    """A sparse vector: 2B mechanisms of 1/(n sigma)."""
+    return ac.PrivacyLoss((ac.Pure(1 / (sigma * units), 2 * budget),))
+
+
 def laplace(sigma, budget):
     return lambda failure: sigma * math.log(budget / failure)
 
@@ -130,7 +135,7 @@ def test_pure_privacy(cell):
     assert best_noise(even_split) == close(TABLE[cell]["pure"])
     ours = best_noise(
         lambda sigma: pa.by_pure_privacy(
-            units, 1 / (sigma * units), budget, laplace(sigma, budget), BETA
+            units, loss_of(sigma, units, budget), laplace(sigma, budget), BETA
         )
     )
     assert 0.9 * TABLE[cell]["pure"] - 5e-4 <= ours <= TABLE[cell]["pure"] + 5e-4
@@ -150,7 +155,7 @@ def test_max_information(cell):
     assert best_noise(quarters) == close(TABLE[cell]["information"])
     ours = best_noise(
         lambda sigma: pa.by_max_information(
-            units, 1 / (sigma * units), budget, laplace(sigma, budget), BETA
+            units, loss_of(sigma, units, budget), laplace(sigma, budget), BETA
         )
     )
     # A monitor needs no union over m, and the best split is not a quarter.
@@ -172,7 +177,7 @@ def test_other_theorems_about_privacy(cell, column):
     }[column]
     scales = [math.exp(x / 4) for x in range(-40, 2)] if column == "accuracy" else None
     ours = best_noise(
-        lambda sigma: theorem(units, 1 / (sigma * units), budget, laplace(sigma, budget), BETA),
+        lambda sigma: theorem(units, loss_of(sigma, units, budget), laplace(sigma, budget), BETA),
         scales,
     )
     printed = TABLE[cell][column]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_holdout import bounds as tb
-from torch_holdout.accounting import compose_advanced, epsilon_cap
+from torch_holdout.accounting import PrivacyLoss, Pure, compose_advanced, epsilon_cap
 from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds import private_answers as pa
 from torch_holdout.bounds.brackets import worst_releases
@@ -17,7 +17,18 @@ from torch_holdout.errors import InvalidArgumentError
 UP, DOWN = 1, -1
 COUNTS = {"sequences": tb.any_sequences(65)}
 NOISE = {"error": lambda failure: 0.01 * math.log(20 / failure)}
-ANSWERS = {"units": 50_000, "step": 0.002, "budget": 20, "failure": 0.05, **NOISE}
+ANSWERS = {"units": 50_000, "step": 0.002, "count": 40, "failure": 0.05, **NOISE}
+
+
+def of_pure(theorem):
+    """A theorem about the privacy of ``count`` pure mechanisms of ``step`` each."""
+
+    def tolerance(units, step, count, error, failure):
+        return theorem(units, PrivacyLoss((Pure(step, count),)), error, failure)
+
+    tolerance.__name__ = theorem.__name__
+    return tolerance
+
 
 # A function, arguments at which it says something, and how its (first) result moves with each.
 DIRECTIONS = {
@@ -194,11 +205,14 @@ DIRECTIONS = {
         {"mean": 0.1, "epsilon": 0.1, "failure": 0.05, "delta": 1e-4, "bound": 2.0},
         {"mean": UP, "epsilon": UP, "failure": DOWN, "delta": UP, "bound": UP},
     ),
-    pa.by_pure_privacy: (ANSWERS, {"units": DOWN, "step": UP, "budget": UP, "failure": DOWN}),
-    pa.by_max_information: (ANSWERS, {"step": UP, "budget": UP, "failure": DOWN}),
-    pa.by_monitor: (ANSWERS, {"units": DOWN, "step": UP, "budget": UP, "failure": DOWN}),
-    pa.by_accuracy: (ANSWERS, {"step": UP, "budget": UP, "failure": DOWN}),
-    pa.by_mutual_information: (ANSWERS, {"step": UP, "budget": UP, "failure": DOWN}),
+    of_pure(pa.by_pure_privacy): (
+        ANSWERS,
+        {"units": DOWN, "step": UP, "count": UP, "failure": DOWN},
+    ),
+    of_pure(pa.by_max_information): (ANSWERS, {"step": UP, "count": UP, "failure": DOWN}),
+    of_pure(pa.by_monitor): (ANSWERS, {"units": DOWN, "step": UP, "count": UP, "failure": DOWN}),
+    of_pure(pa.by_accuracy): (ANSWERS, {"step": UP, "count": UP, "failure": DOWN}),
+    of_pure(pa.by_mutual_information): (ANSWERS, {"step": UP, "count": UP, "failure": DOWN}),
 }
 RANGES = {"error": 0.25, "failure": 0.99, "tolerance": 1 / 3, "delta": 0.4, "epsilon": 1.0}
 
@@ -249,7 +263,8 @@ BAD = {
     "sigma": [0, -1, float("nan")],
     "bits": [-1, float("nan")],
     "information": [-1, float("nan")],
-    "step": [0, -1, float("nan")],
+    "step": [-1, float("nan")],
+    "count": [-1, 1.5],
     "error": [-1, float("nan")],
     "slack": [0, 1, float("nan")],
     "loss": [-0.1, 1.1],
@@ -279,7 +294,8 @@ def test_refuses_with_the_range(function, arguments, name, value):
     with pytest.raises(ValueError, match="Expected") as caught:
         function(**{**arguments, name: value})
     assert isinstance(caught.value, InvalidArgumentError)
-    assert name in str(caught.value) or "a fixed plan" in str(caught.value)
+    known = {"step": "epsilon"} if function.__name__.startswith("by_") else {}
+    assert known.get(name, name) in str(caught.value) or "a fixed plan" in str(caught.value)
 
 
 def test_every_theorem_has_a_direction_and_an_example():
@@ -289,6 +305,7 @@ def test_every_theorem_has_a_direction_and_an_example():
         *("any_sequences", "falling_sequences", "monotone_sequences", "improvement_bits"),
         *("bracket_anytime", "bracket_fixed", "bracket_data_dependent", "hoeffding_tolerance"),
         *("binary_kl", "kl_interval", "chernoff_interval", "kl_answer_interval", "laplace_tail"),
+        "gaussian_tail",
         *("certify_transcript", "thresholdout_plan", "effective_rounds_size"),
         *("multiplicative_weights_size", "ladder_best_step", "soft_majority_size"),
         "agnostic_size",

@@ -8,6 +8,7 @@ from torch_holdout.accounting.cap import epsilon_cap
 from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure
 from torch_holdout.accounting.compose import Privacy, compose, sampling_delta
 from torch_holdout.accounting.composition import compose_advanced, compose_basic, group_privacy
+from torch_holdout.accounting.loss import PrivacyLoss
 from torch_holdout.accounting.pld import compose_mixed
 from torch_holdout.accounting.pure import compose_pure, delta_of_pure
 from torch_holdout.accounting.rdp import (
@@ -29,6 +30,7 @@ __all__ = [
     "Concentrated",
     "DiscreteLaplace",
     "Privacy",
+    "PrivacyLoss",
     "Pure",
     "compose",
     "compose_advanced",

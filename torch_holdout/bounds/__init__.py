@@ -70,7 +70,7 @@ from torch_holdout.bounds.single_query import (
     naive_union,
     sample_splitting,
 )
-from torch_holdout.bounds.tails import laplace_tail
+from torch_holdout.bounds.tails import gaussian_tail, laplace_tail
 from torch_holdout.bounds.thresholdout import (
     ThresholdoutPlan,
     thresholdout_epsilon,
@@ -123,6 +123,7 @@ __all__ = [
     "falling_sequences",
     "fresh_mean",
     "fresh_moment",
+    "gaussian_tail",
     "hoeffding",
     "hoeffding_tolerance",
     "improvement_bits",

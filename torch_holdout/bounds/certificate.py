@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
+from torch_holdout.accounting.loss import PrivacyLoss
 from torch_holdout.bounds.brackets import (
     Sequences,
     any_sequences,
@@ -47,8 +48,9 @@ class Certificate:
 
     Attributes:
         tolerance: Holds for all releases so far.
-        guess_tolerance: Holds for all returned guesses so far; one-sided for a Ladder: the guess is
-            not worse than the population value by more than this, but it may be far better.
+        guess_tolerance: Holds for all returned guesses so far, None if there can be none; one-sided
+            for a Ladder: the guess is not worse than the population value by more than this, but it
+            may be far better.
         user_tolerance: ``tolerance`` in user units, by statistic.
         user_guess_tolerance: ``guess_tolerance`` in user units, by statistic.
         failure: Probability that a claim is wrong; each of the two has its own.
@@ -60,7 +62,7 @@ class Certificate:
     """
 
     tolerance: float
-    guess_tolerance: float
+    guess_tolerance: float | None
     user_tolerance: dict[str, float]
     user_guess_tolerance: dict[str, float]
     failure: float
@@ -84,8 +86,9 @@ class Certificate:
         lines = [f"{confidence} {claim} {self.tolerance:.3g} (normalised) of the population value:"]
         side = "is not worse than the truth by more than " if self.one_sided_guesses else "+-"
         for name, distance in self.user_tolerance.items():
-            guess = self.user_guess_tolerance[name]
-            lines.append(f"  {name} +-{distance:.3g}; a returned guess {side}{guess:.3g}")
+            guess = self.user_guess_tolerance.get(name)
+            also = "" if guess is None else f"; a returned guess {side}{guess:.3g}"
+            lines.append(f"  {name} +-{distance:.3g}{also}")
         if self.vacuous:
             lines.append("  That says nothing useful: a larger holdout or fewer releases help.")
         lines += [f"  theorem: {self.theorem}", f"  {self.covers}", "  assumes:"]
@@ -99,7 +102,8 @@ class Transcript:
 
     ``last_release`` is a position, counted over all queries of the account; ``rounds`` is the
     largest number of noisy thresholds the budget allows; ``planned`` the number of queries that was
-    registered, if one was; ``secret_noise`` is False for a test seed, which makes nothing private.
+    registered, if one was; ``loss`` what the whole budget costs in privacy, None if that is nothing
+    to count on (no noise, a test seed, several units values).
     """
 
     queries: int
@@ -108,7 +112,7 @@ class Transcript:
     budget: int
     rounds: int
     planned: int | None = None
-    secret_noise: bool = True
+    loss: PrivacyLoss | None = None
 
 
 @final
@@ -166,10 +170,11 @@ def certify_transcript(
     for name, channel in channels.items():
         claims = _Claims(transcript, channel, sequences_of(channels.values()), failure)
         released[name] = claims.release(position, before, theorem)
-        guessed[name] = claims.guess(guessed_at, guessed_after)
+        if channel.rule is not None:
+            guessed[name] = claims.guess(guessed_at, guessed_after)
     return Certificate(
         tolerance=max(released.values()),
-        guess_tolerance=max(guessed.values()),
+        guess_tolerance=max(guessed.values(), default=None),
         user_tolerance={n: released[n] * channels[n].width for n in released},
         user_guess_tolerance={n: guessed[n] * channels[n].width for n in guessed},
         failure=failure,
@@ -233,8 +238,10 @@ class _Claims:
     failure: float
 
     def release(self, position: int, before: int, theorem: str) -> float:
-        if theorem in THEOREMS:
-            return self._private(theorem)
+        if theorem in THEOREMS and self.transcript.loss is not None:
+            return _private_tolerance(
+                self.channel, self.transcript.budget, self.transcript.loss, self.failure, theorem
+            )
         return self._sampling(position, before) + self._error("release", position)
 
     def guess(self, position: int, before: int) -> float:
@@ -245,7 +252,7 @@ class _Claims:
     ) -> tuple[float, float]:
         channel = self.channel
         if kind == "release" and theorem in THEOREMS:
-            distance = self._private(theorem)
+            distance = self.release(position, before, theorem)
             low, high = value - distance, value + distance
         else:
             low, high = kl_answer_interval(
@@ -282,9 +289,6 @@ class _Claims:
             return self.channel.release_error(share, facts.budget, facts.rounds, position)
         return self.channel.guess_error(share, facts.rounds, position)
 
-    def _private(self, theorem: str) -> float:
-        return _private_tolerance(self.channel, self.transcript.budget, self.failure, theorem)
-
 
 def sequences_of(channels: Iterable[Channel]) -> Sequences:
     """Count an account's released sequences: by the largest grid, or fewer if all are Ladders."""
@@ -297,9 +301,9 @@ def sequences_of(channels: Iterable[Channel]) -> Sequences:
 
 
 def _chosen(transcript: Transcript, channels: dict[str, Channel], failure: float) -> str:
-    if not transcript.secret_noise:
+    if transcript.loss is None:
         return _counting(transcript.planned)
-    facts = (transcript.budget, transcript.rounds, transcript.planned)
+    facts = (transcript.budget, transcript.rounds, transcript.planned, transcript.loss)
     return _choice(*facts, tuple(channels.values()), failure)
 
 
@@ -309,17 +313,20 @@ def _counting(planned: int | None) -> str:
 
 @lru_cache(maxsize=256)
 def _choice(
-    budget: int, rounds: int, planned: int | None, channels: tuple[Channel, ...], failure: float
+    budget: int,
+    rounds: int,
+    planned: int | None,
+    loss: PrivacyLoss,
+    channels: tuple[Channel, ...],
+    failure: float,
 ) -> str:
     """Choose the theorem from registered parameters alone: what has been asked does not enter.
 
     Compared when the whole budget is spent, in the planned number of queries or in the fewest
-    possible. Theorems about privacy need noise, answers on both sides, and one units value, so that
-    one replaced example is one unit for every statistic.
+    possible. Theorems about privacy need answers that are near on both sides.
     """
     counting = _counting(planned)
-    alike = len({channel.units for channel in channels}) == 1
-    if not alike or any(c.sigma == 0 or c.rule != "both" for c in channels):
+    if any(channel.rule == "improvement" for channel in channels):
         return counting
     last = max(budget, planned or 0)
     end = Transcript(
@@ -336,8 +343,7 @@ def _choice(
     )
     private, theorem = best_theorem(
         worst.units,
-        1 / (worst.units * worst.sigma),
-        budget,
+        loss,
         lambda beta: worst.answer_error(beta, budget),
         failure,
     )
@@ -345,9 +351,10 @@ def _choice(
 
 
 @lru_cache(maxsize=256)
-def _private_tolerance(channel: Channel, budget: int, failure: float, theorem: str) -> float:
-    step = 1 / (channel.units * channel.sigma)
+def _private_tolerance(
+    channel: Channel, budget: int, loss: PrivacyLoss, failure: float, theorem: str
+) -> float:
     distance = THEOREMS[theorem](
-        channel.units, step, budget, lambda beta: channel.answer_error(beta, budget), failure
+        channel.units, loss, lambda beta: channel.answer_error(beta, budget), failure
     )
     return distance + channel.quantisation

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, final
 
-from torch_holdout.bounds.tails import laplace_tail
-
-Rule = Literal["both", "improvement"]
+from torch_holdout.bounds.tails import gaussian_tail, laplace_tail
 
 
 @final
@@ -18,10 +16,11 @@ class Channel:
         resolution: Integer levels of one part.
         grid: Number of answer intervals.
         sigma: Scale of the answer noise; threshold and comparisons have twice and four times that.
+        noise: Its law, ``"laplace"`` or ``"gaussian"``, on the integers.
         threshold: Distance (``rule="both"``) or improvement (``"improvement"``, the Ladder) that
             has to be exceeded for a release.
         rule: What a returned guess means: the holdout is near it on both sides, or is not much
-            better than it.
+            better than it; None if every query is released.
         mode: Which direction is better.
         low: The statistic's lower bound in the user's units.
         width: Its range in the user's units.
@@ -31,8 +30,9 @@ class Channel:
     resolution: int
     grid: int
     sigma: float
-    threshold: float
-    rule: Rule = "both"
+    threshold: float = 0.0
+    rule: str | None = "both"
+    noise: Literal["laplace", "gaussian"] = "laplace"
     mode: str = "min"
     low: float = 0.0
     width: float = 1.0
@@ -54,7 +54,8 @@ class Channel:
 
     def answer_error(self, failure: float, budget: int) -> float:
         """Bound the noise and rounding of all B answers, but for ``failure``."""
-        noise = laplace_tail(self.scale, failure / budget, two_sided=True)
+        tail = gaussian_tail if self.noise == "gaussian" else laplace_tail
+        noise = tail(self.scale, failure / budget, two_sided=True)
         return noise / self.levels + 0.5 / self.grid
 
     def comparison_error(self, failure: float, rounds: int, position: int) -> float:
@@ -75,7 +76,7 @@ class Channel:
         The Ladder publishes the better of best and answer: if the comparison fired by its noise
         alone, the best may stand for a worse value, by at most that noise less the step.
         """
-        if self.rule == "both" or self.sigma == 0:
+        if self.rule != "improvement" or self.sigma == 0:
             return self.answer_error(failure, budget)
         return max(
             self.answer_error(failure / 2, budget),

@@ -1,4 +1,4 @@
-"""Exact tails of the discrete Laplace law."""
+"""Tails of the integer noise."""
 
 import math
 
@@ -17,13 +17,34 @@ def laplace_tail(scale: float, failure: float, *, two_sided: bool) -> int:
         >>> laplace_tail(0.0, 0.05, two_sided=True)
         0
     """
-    if not (scale >= 0 and math.isfinite(scale)):
-        raise InvalidArgumentError(f"Expected a finite scale, not negative, but got {scale!r}.")
-    if not failure > 0:
-        raise InvalidArgumentError(f"Expected `failure` above 0, but got {failure!r}.")
+    _require(scale, failure)
     if scale == 0:
         return 0
     sides = 2 if two_sided else 1
     log_target = math.log(failure) - math.log(sides) + math.log1p(math.exp(-1 / scale))
     # Rounded up generously: the logarithms are right to one part in 10^15.
     return max(0, math.ceil(-log_target * scale * (1 + 1e-12)) - 1)
+
+
+def gaussian_tail(scale: float, failure: float, *, two_sided: bool) -> int:
+    r"""Return a k with :math:`P(X > k)` (or :math:`P(|X| > k)`) at most ``failure``.
+
+    The discrete Gaussian is as concentrated as the continuous one (Canonne, Kamath and Steinke
+    2020): :math:`P(X \ge k) \le e^{-k^2/(2s^2)}`.
+
+    Example:
+        >>> gaussian_tail(50.0, 0.05, two_sided=True)
+        136
+    """
+    _require(scale, failure)
+    if scale == 0:
+        return 0
+    sides = 2 if two_sided else 1
+    return math.ceil(scale * math.sqrt(max(0.0, 2 * math.log(sides / failure))))
+
+
+def _require(scale: float, failure: float) -> None:
+    if not (scale >= 0 and math.isfinite(scale)):
+        raise InvalidArgumentError(f"Expected a finite scale, not negative, but got {scale!r}.")
+    if not failure > 0:
+        raise InvalidArgumentError(f"Expected `failure` above 0, but got {failure!r}.")

@@ -1,8 +1,22 @@
 """Decision rules: host-side integers in, an answer and the next secret state out."""
 
 from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release
+from torch_holdout.mechanisms.gaussian import GaussianMechanism
 from torch_holdout.mechanisms.known import mechanism_of
 from torch_holdout.mechanisms.ladder import Ladder
+from torch_holdout.mechanisms.laplace import LaplaceMechanism
+from torch_holdout.mechanisms.sparse import SparseVector
 from torch_holdout.mechanisms.thresholdout import Thresholdout
 
-__all__ = ["Decision", "Ladder", "Mechanism", "Query", "Release", "Thresholdout", "mechanism_of"]
+__all__ = [
+    "Decision",
+    "GaussianMechanism",
+    "Ladder",
+    "LaplaceMechanism",
+    "Mechanism",
+    "Query",
+    "Release",
+    "SparseVector",
+    "Thresholdout",
+    "mechanism_of",
+]

@@ -1,15 +1,26 @@
 """What a mechanism sees and what it returns."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from torch_holdout.checks import require_number
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.noise import NoiseStream
 
 _SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
+
+
+def require_threshold(name: str, value: float) -> None:
+    """Refuse what is no distance between means in [0, 1]."""
+    require_number(name, value)
+    if not 0 <= value < 1:
+        raise InvalidArgumentError(
+            f"Expected `{name}` from 0 to below 1, in normalised units (the bounds mapped to "
+            f"[0, 1]), but got {value!r}."
+        )
 
 
 def require_sigma(sigma: float) -> None:
@@ -85,7 +96,19 @@ class Release:
 
 
 class Mechanism(ABC):
-    """A rule that answers queries from a holdout, with its privacy cost."""
+    """A rule that answers queries from a holdout, with its privacy cost.
+
+    Attributes:
+        currency: What charges are counted in: epsilon, or rho (zero-concentrated) for noise that
+            has no pure epsilon.
+        compares: Whether guesses are compared, in rounds with a secret threshold each.
+        guess_rule: What a returned guess says of the holdout: ``"both"``, it is near;
+            ``"improvement"``, it is not much better; None, there are no guesses.
+    """
+
+    currency: ClassVar[Literal["epsilon", "rho"]] = "epsilon"
+    compares: ClassVar[bool] = True
+    guess_rule: ClassVar[str | None] = "both"
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -98,17 +121,33 @@ class Mechanism(ABC):
         """Return the guess to compare with; None forces a release."""
 
     @abstractmethod
-    def wants_guess(self) -> bool:
-        """Whether the caller must bring the guess with every query."""
-
-    def allows_fresh(self) -> bool:
-        """Whether an answered query may be asked again for a new release."""
-        return True
-
-    @abstractmethod
     def decide(self, query: Query) -> Decision:
         """Answer one query. Draws only from ``query.noise``."""
 
     @abstractmethod
     def epsilon_per_step(self, units: int) -> float:
         """Return what one answer, or one round of comparisons, costs; infinity without noise."""
+
+    def charge_per_step(self, units: int) -> float:
+        """Return the same in the mechanism's currency."""
+        return self.epsilon_per_step(units)
+
+    def noise_scale(self, units: int, resolution: int) -> float:
+        """Return the scale of the answer noise in levels."""
+        step = self.epsilon_per_step(units)
+        return 0.0 if math.isinf(step) else resolution / step
+
+    def guess_distance(self) -> float:
+        """Return how far a returned guess may be from the holdout but for noise."""
+        raise HoldoutError(
+            f"No certificate is known for {type(self).__name__}, so none is given: it does not say "
+            f"how far its guesses may be off (guess_distance)."
+        )
+
+    def wants_guess(self) -> bool:
+        """Whether the caller must bring the guess with every query."""
+        return False
+
+    def allows_fresh(self) -> bool:
+        """Whether an answered query may be asked again for a new release."""
+        return True

@@ -4,10 +4,19 @@ from typing import Any
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.mechanisms.base import Mechanism
+from torch_holdout.mechanisms.gaussian import GaussianMechanism
 from torch_holdout.mechanisms.ladder import Ladder
+from torch_holdout.mechanisms.laplace import LaplaceMechanism
+from torch_holdout.mechanisms.sparse import SparseVector
 from torch_holdout.mechanisms.thresholdout import Thresholdout
 
-_KINDS: dict[str, type[Mechanism]] = {"ladder": Ladder, "thresholdout": Thresholdout}
+_KINDS: dict[str, type[Mechanism]] = {
+    "gaussian": GaussianMechanism,
+    "ladder": Ladder,
+    "laplace": LaplaceMechanism,
+    "sparse": SparseVector,
+    "thresholdout": Thresholdout,
+}
 
 
 def mechanism_of(identity: dict[str, Any]) -> Mechanism:

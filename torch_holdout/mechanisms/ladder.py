@@ -3,11 +3,16 @@
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, final
+from typing import Any, ClassVar, final
 
-from torch_holdout.checks import require_number
-from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release, require_sigma
+from torch_holdout.mechanisms.base import (
+    Decision,
+    Mechanism,
+    Query,
+    Release,
+    require_sigma,
+    require_threshold,
+)
 from torch_holdout.mechanisms.sparse_vector import sparse_decision, to_levels
 
 
@@ -41,16 +46,13 @@ class Ladder(Mechanism):
         1.0
     """
 
+    guess_rule: ClassVar[str | None] = "improvement"
+
     step: float
     sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        require_number("step", self.step)
-        if not 0 <= self.step < 1:
-            raise InvalidArgumentError(
-                f"Expected `step` from 0 to below 1, in normalised units (the bounds mapped to "
-                f"[0, 1]), but got {self.step!r}."
-            )
+        require_threshold("step", self.step)
         require_sigma(self.sigma)
         object.__setattr__(self, "step", float(self.step))
         object.__setattr__(self, "sigma", float(self.sigma))
@@ -58,10 +60,6 @@ class Ladder(Mechanism):
     def identity(self) -> dict[str, Any]:
         """Return name and parameters."""
         return {"kind": "ladder", "step": self.step, "sigma": self.sigma}
-
-    def wants_guess(self) -> bool:
-        """Whether the caller must bring a guess: never."""
-        return False
 
     def allows_fresh(self) -> bool:
         """Whether a query may be asked again: no, a worse value could not be published."""
@@ -72,6 +70,10 @@ class Ladder(Mechanism):
     ) -> Fraction | None:
         """Return the best release, which is the last: published values never get worse."""
         return None if last is None else last.value
+
+    def guess_distance(self) -> float:
+        """Return the step."""
+        return self.step
 
     def epsilon_per_step(self, units: int) -> float:
         r"""Return :math:`a = 1/(u\sigma)`."""

@@ -13,7 +13,14 @@ from torch_holdout.checks import (
     require_text,
 )
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release, require_sigma
+from torch_holdout.mechanisms.base import (
+    Decision,
+    Mechanism,
+    Query,
+    Release,
+    require_sigma,
+    require_threshold,
+)
 from torch_holdout.mechanisms.sparse_vector import sparse_decision, to_levels
 
 
@@ -53,13 +60,8 @@ class Thresholdout(Mechanism):
     initial: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        require_number("threshold", self.threshold)
+        require_threshold("threshold", self.threshold)
         object.__setattr__(self, "threshold", float(self.threshold))
-        if not 0 <= self.threshold < 1:
-            raise InvalidArgumentError(
-                f"Expected `threshold` from 0 to below 1, in normalised units (the bounds mapped "
-                f"to [0, 1]), but got {self.threshold!r}."
-            )
         require_sigma(self.sigma)
         object.__setattr__(self, "sigma", float(self.sigma))
         require_choice("guess", self.guess, ("train", "last"))
@@ -95,6 +97,10 @@ class Thresholdout(Mechanism):
         if self.guess == "train" or last is None:
             return given
         return last.value
+
+    def guess_distance(self) -> float:
+        """Return T."""
+        return self.threshold
 
     def epsilon_per_step(self, units: int) -> float:
         r"""Return :math:`a = 1/(u\sigma)`."""
