@@ -79,7 +79,7 @@ class TestPlan:
             ("--size 0 --queries 200", "Expected `size` to be a whole number from 1"),
             ("--size 100 --queries 200 --failure 0", "number between 0 and 1, but got 0.0"),
             ("--size 100 --queries 200 --failure 1.5", "number between 0 and 1, but got 1.5"),
-            ("--size 100 --queries 200 --budget -3", "whole number from 1 to 1000000, but got -3"),
+            ("--size 100 --queries 200 --budget -3", "whole number from 1 to 100000, but got -3"),
             ("--size 100 --queries 200 --tolerance 1.5", "above 0 and at most 1, but got 1.5"),
             ("--size 100 --queries 200 --tolerance nan", "above 0 and at most 1, but got nan"),
             ("--size 100 --queries 200 --delta 2", "number between 0 and 1, but got 2.0"),
@@ -165,6 +165,59 @@ class TestStatus:
         foreign = call("status", str(tmp_path / "text.db"))
         assert foreign.returncode == 2
         assert "Traceback" not in foreign.stderr
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            "UPDATE th_holdouts SET releases = 0",
+            "UPDATE th_queries SET value = 0.1 WHERE position = 1",
+            "DELETE FROM th_queries WHERE position = 2",
+        ],
+    )
+    def test_an_edited_ledger_is_not_believed(self, tmp_path, damage):
+        ledger(tmp_path)
+        with sqlite3.connect(tmp_path / "holdout.db") as connection:
+            connection.execute(damage)
+        connection.close()
+        found = call("status", str(tmp_path / "holdout.db"))
+        assert found.returncode == 2
+        assert "edited or lost" in found.stderr
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("mechanism", None),
+            ("mechanism", 3),
+            ("resolution", None),
+            ("statistics", {}),
+            ("statistics", {"x": {"units": 0, "grid": 4, "low": 0, "high": 1, "mode": "min"}}),
+            ("statistics", {"x": {"units": 5, "grid": 4, "low": "x", "high": 1, "mode": "min"}}),
+            ("delta", "much"),
+        ],
+    )
+    def test_edited_parameters_are_not_believed(self, tmp_path, key, value):
+        ledger(tmp_path)
+        with sqlite3.connect(tmp_path / "holdout.db") as connection:
+            text = connection.execute("SELECT registration FROM th_holdouts").fetchone()[0]
+            content = {**json.loads(text), key: value}
+            if value is None:
+                del content[key]
+            connection.execute("UPDATE th_holdouts SET registration = ?", [json.dumps(content)])
+        connection.close()
+        found = call("status", str(tmp_path / "holdout.db"))
+        assert found.returncode == 2
+        assert "Expected" in found.stderr
+
+    @pytest.mark.parametrize("name", ["a%20b.db", "a?b.db", "a b#c.db"])
+    def test_odd_file_names(self, tmp_path, name):
+        ledger(tmp_path)
+        (tmp_path / "holdout.db").rename(tmp_path / name)
+        assert "'val'" in call("status", str(tmp_path / name)).stdout
+
+    def test_a_memory_ledger_cannot_be_seen_from_outside(self):
+        found = call("status", "memory://x")
+        assert found.returncode == 2
+        assert "its own process" in found.stderr
 
     def test_a_bad_failure(self, tmp_path):
         ledger(tmp_path)

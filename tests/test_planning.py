@@ -1,5 +1,7 @@
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch_holdout as th
 from hypothesis import given, settings
@@ -189,6 +191,58 @@ class TestPlan:
         assert isinstance(caught.value, InvalidArgumentError)
         assert expected in str(caught.value)
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"queries": np.int64(200), "size": np.int64(10_000), "budget": np.int64(20)},
+            {"failure": Fraction(1, 20), "delta": Fraction(1, 10**6)},
+            {"failure": np.float32(0.05), "delta": np.float32(1e-6)},
+        ],
+        ids=str,
+    )
+    def test_other_kinds_of_numbers_are_the_same_numbers(self, change, tmp_path):
+        plain = {"size": 10_000, "queries": 200, "budget": 20, "delta": 1e-6}
+        found, expected = th.plan(**{**plain, **change}), th.plan(**plain)
+        assert found.certificate.tolerance == pytest.approx(expected.certificate.tolerance, 1e-6)
+        assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-4)
+        assert type(found.queries) is int
+        holdout = th.ReusableHoldout(
+            f"sqlite:///{tmp_path}/holdout.db",
+            name="val",
+            statistics={"val_acc": th.ZeroOne()},
+            plan=found,
+        )
+        assert holdout.status().budget == 20
+
+    @pytest.mark.parametrize("value", [np.int8(20), np.int16(20), np.int32(20), np.uint8(20)])
+    def test_narrow_numbers_do_not_overflow(self, value):
+        for name in ("queries", "budget", "size"):
+            facts = {"size": 100, "queries": 50, "budget": 5}
+            found = th.certificate(**{**facts, name: value})
+            assert found == th.certificate(**{**facts, name: 20})
+        with pytest.raises(InvalidArgumentError):  # the theorems take Python's own
+            hoeffding(value, 0.05)
+
+    def test_a_wanted_tolerance_nobody_can_reach_is_advice_not_an_error(self):
+        assert "No number of examples" in str(th.plan(size=1000, queries=200, tolerance=1e-9))
+
+    def test_a_plan_that_no_holdout_could_be_made_with_is_refused(self):
+        with pytest.raises(InvalidArgumentError, match="fewer releases or more examples"):
+            th.plan(size=10, queries=100_000, budget=10_000)
+
+    def test_confidence_is_never_rounded_up_to_certainty(self):
+        assert "99.99999 % confidence" in str(th.plan(size=10_000, queries=200, failure=1e-7))
+        with pytest.raises(InvalidArgumentError, match="at least 1e-100"):
+            th.plan(size=10_000, queries=200, failure=1e-320)
+
+    def test_none_is_no_number(self):
+        for call in (th.required_holdout_size, th.max_queries):
+            for missing in ("tolerance", "budget"):
+                facts = {"tolerance": 0.1, "budget": 5, missing: None}
+                facts |= {"queries": 50} if call is th.required_holdout_size else {"size": 500}
+                with pytest.raises(InvalidArgumentError, match=missing):
+                    call(**facts)
+
     def test_an_unreachable_tolerance(self):
         with pytest.raises(InvalidArgumentError, match="some holdout can reach"):
             th.required_holdout_size(tolerance=1e-9, queries=10, budget=1)
@@ -252,6 +306,9 @@ class TestHoldoutFromAPlan:
         with pytest.raises(InvalidArgumentError, match="`budget` to come from the plan"):
             self.holdout(plan, budget=4)
         assert self.holdout(plan, size=50).size == 50
+        for odd in (True, np.array([50, 51]), "50"):
+            with pytest.raises(InvalidArgumentError, match="`size` to come from the plan"):
+                self.holdout(plan, size=odd)
         with pytest.raises(InvalidArgumentError, match="Plan"):
             self.holdout({"size": 50})
 

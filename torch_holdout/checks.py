@@ -49,9 +49,13 @@ def require_between(
     )
 
 
-def require_failure(value: object, name: str = "failure") -> None:
-    """Refuse what is no probability of failing."""
-    require_between(name, value, 0, 1, ends=False)
+def require_failure(value: object, smallest: float = 0.0) -> None:
+    """Refuse what is no probability of failing, or a smaller one than can be counted with."""
+    require_between("failure", value, 0, 1, ends=False)
+    if is_finite(value) and value < smallest:
+        raise InvalidArgumentError(
+            f"Expected `failure` to be at least {smallest:g}, but got {_shown(value)}."
+        )
 
 
 def require_tolerance(value: object, largest: float = 1.0) -> None:
@@ -63,11 +67,22 @@ def require_tolerance(value: object, largest: float = 1.0) -> None:
         )
 
 
+def plain_whole(value: object) -> object:
+    """Return any kind of whole number as Python's own, which cannot overflow; others as they are.
+
+    Example:
+        >>> plain_whole(True), plain_whole(2.0), plain_whole(7)
+        (True, 2.0, 7)
+    """
+    return value if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
+
+
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
     """Refuse what is no whole number in a range."""
     whole = None
+    # Numbers of fewer than 64 bits would overflow in what is computed from them.
     if not isinstance(value, bool) and isinstance(value, Integral):
-        whole = int(value)
+        whole = int(value) if getattr(value, "itemsize", 8) >= 8 else None
     if whole is None or not smallest <= whole <= largest:
         raise InvalidArgumentError(
             f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
@@ -96,7 +111,7 @@ def require_instance(name: str, value: object, expected: type) -> None:
     """Refuse a value of the wrong type."""
     if not isinstance(value, expected):
         raise InvalidArgumentError(
-            f"Expected `{name}` to be a {expected.__name__}, but got {type(value).__name__}."
+            f"Expected `{name}` to be of type {expected.__name__}, but got {type(value).__name__}."
         )
 
 

@@ -11,6 +11,7 @@ from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -79,7 +80,9 @@ def demo(
 
 @app.command()
 def plan(
-    queries: Annotated[int, typer.Option(help="Evaluations you expect: epochs or trials.")],
+    queries: Annotated[
+        int, typer.Option(help="Queries you expect: epochs or trials, times statistics.")
+    ],
     size: Annotated[
         int | None, typer.Option(help="Holdout examples; leave out to find how many it takes.")
     ] = None,
@@ -138,22 +141,18 @@ def status(
     Example: torch-holdout status holdout.db
     """
     from torch_holdout.ledger import Ledger
-    from torch_holdout.mechanisms import mechanism_of
-    from torch_holdout.overview import certificate_of, status_of
+    from torch_holdout.overview import reading_of
 
-    found = []
     with _plainly():
-        opened = Ledger(ledger if "://" in ledger else f"sqlite:///{Path(ledger).absolute()}")
+        opened = Ledger(_ledger_url(ledger))
         accounts = opened.accounts()
         if name is not None and name not in accounts:
             raise HoldoutError(
                 f"Expected one of the holdouts {list(accounts)}, but got {name!r:.60}."
             )
-        for account in accounts.values() if name is None else [accounts[name]]:
-            summary = opened.summary(account)
-            mechanism = mechanism_of(summary.registration["mechanism"])
-            state = status_of(summary, mechanism, opened.address)
-            found.append((state, certificate_of(summary, mechanism, failure)))
+        wanted = accounts.values() if name is None else [accounts[name]]
+        summaries = [opened.summary(account, check=True) for account in wanted]
+        found = [reading_of(summary, opened.address, failure) for summary in summaries]
     if as_json:
         holdouts = [asdict(state) | {"certificate": asdict(claim)} for state, claim in found]
         _print_json({"ledger": opened.address, "holdouts": holdouts})
@@ -161,6 +160,13 @@ def status(
         typer.echo("\n\n".join(f"{state}\n{claim}" for state, claim in found))
     else:
         typer.echo("The ledger has no holdout yet.")
+
+
+def _ledger_url(text: str) -> str:
+    """Return a URL for a path or a URL that was typed."""
+    if text.startswith("memory:"):
+        raise HoldoutError("Expected a ledger file: a memory:// ledger lives in its own process.")
+    return text if "://" in text else f"sqlite:///{quote(str(Path(text).absolute()))}"
 
 
 def main() -> None:
@@ -195,6 +201,10 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _brief(mechanism: dict[str, Any]) -> str:
     parameters = ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
@@ -208,15 +218,19 @@ def _print_plan(found: "Plan") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from torch_holdout.bounds.certificate import confidence_text
+
     table = Table(title=f"A plan for {found.purpose}", show_header=False, title_justify="left")
     shown = {
         "holdout examples": f"{found.size:,}",
-        "queries": f"{found.queries:,}",
+        "queries": f"{found.queries:,} ({_counted(found.statistics, 'statistic')})",
         "mechanism": _brief(found.mechanism.identity()),
-        "budget": f"{found.budget} releases",
+        "budget": _counted(found.budget, "release"),
         "grid": f"{found.grid} intervals",
-        "certificate": f"+-{found.certificate.tolerance:.3g} (normalised)",
-        "confidence": f"{100 * (1 - found.certificate.failure):g} %",
+        "certificate": "nothing"
+        if found.certificate.vacuous
+        else f"+-{found.certificate.tolerance:.3g} (normalised)",
+        "confidence": confidence_text(found.certificate.failure),
         "epsilon": f"{found.epsilon:.3g}" + ("" if found.delta is None else f" at {found.delta:g}"),
         "min_delta": f"{found.min_delta:.2g} (times the statistic's range)",
         "patience": str(found.patience),

@@ -12,9 +12,9 @@ from torch_holdout.bounds.certificate import (
     certify_transcript,
 )
 from torch_holdout.bounds.channels import Channel
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.ledger import Recorded, Summary
-from torch_holdout.mechanisms import Mechanism
+from torch_holdout.mechanisms import Mechanism, mechanism_of
 from torch_holdout.noise import sampler_error
 from torch_holdout.results import Answer, Status
 from torch_holdout.terms import channel_of, charges_of, is_private, release_charge
@@ -55,6 +55,21 @@ def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
         mechanism=summary.registration["mechanism"],
         statistics=registered,
     )
+
+
+def reading_of(summary: Summary, address: str, failure: float) -> tuple[Status, Certificate]:
+    """Return status and certificate from the ledger alone, without the user's own parameters."""
+    try:
+        mechanism = mechanism_of(summary.registration["mechanism"])
+        state = status_of(summary, mechanism, address)
+        return state, certificate_of(summary, mechanism, failure)
+    except HoldoutError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError):
+        raise LedgerError(
+            f"Expected readable parameters of holdout {summary.name!r} in {address}, but they were "
+            f"edited or damaged. Nothing was repaired. Restore the ledger from a backup."
+        ) from None
 
 
 def certificate_of(summary: Summary, mechanism: Mechanism, failure: float) -> Certificate:

@@ -2,19 +2,23 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal, final
 
 from torch_holdout.accounting import PrivacyLoss, compose
 from torch_holdout.bounds.brackets import worst_releases
 from torch_holdout.bounds.certificate import (
+    SMALLEST_FAILURE,
     Certificate,
     Transcript,
     certify_transcript,
+    confidence_text,
     sequences_of,
 )
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.single_query import hoeffding
 from torch_holdout.checks import (
+    plain_whole,
     require_between,
     require_choice,
     require_failure,
@@ -24,7 +28,7 @@ from torch_holdout.checks import (
 )
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Ladder, Mechanism, Thresholdout
-from torch_holdout.registration import DEFAULT_RESOLUTION
+from torch_holdout.registration import DEFAULT_RESOLUTION, LARGEST_EPSILON
 from torch_holdout.search import largest_whole, smallest_whole
 from torch_holdout.terms import channel_of, charges_of, is_private
 
@@ -32,7 +36,7 @@ Purpose = Literal["early-stopping", "curve", "search"]
 PURPOSES = ("early-stopping", "curve", "search")
 DEFAULT_BUDGET = 20
 VAULT = 0.2  # of the size, suggested for one final number
-_LARGEST_SIZE, _LARGEST_QUERIES = 10**12, 10**9
+_LARGEST_SIZE, _LARGEST_QUERIES, _LARGEST_BUDGET = 10**12, 10**9, 10**5
 _WEAK = 0.1
 _USELESS = 0.5  # such an interval around the middle covers everything
 
@@ -60,6 +64,7 @@ class Plan:
         grid: Number of answer intervals.
         delta: At which delta epsilon is stated, None for pure.
         tolerance: What was asked for, if anything.
+        statistics: How many share the budget; each evaluation is one query for each of them.
     """
 
     mechanism: Mechanism
@@ -75,11 +80,12 @@ class Plan:
     grid: int
     delta: float | None = None
     tolerance: float | None = None
+    statistics: int = 1
 
     @property
     def useful(self) -> bool:
         """Whether the certificate says something, and as much as was asked for."""
-        return self.certificate.tolerance <= min(_USELESS, self.tolerance or _USELESS)
+        return self.certificate.tolerance <= (self.tolerance or _USELESS)
 
     def __str__(self) -> str:
         return self.explanation
@@ -123,9 +129,8 @@ def plan(
         >>> plan(queries=200, budget=20, tolerance=0.05).size
         32788
     """
-    _require(queries, failure, budget, tolerance, purpose, statistics)
-    if delta is not None:
-        require_between("delta", delta, 0, 1, ends=False)
+    queries, failure, statistics = _checked(queries, failure, purpose, statistics)
+    budget, tolerance, delta = _checked_options(budget, tolerance, delta)
     if size is None:
         if tolerance is None:
             raise InvalidArgumentError(
@@ -140,13 +145,19 @@ def plan(
             purpose=purpose,
             statistics=statistics,
         )
-    require_whole("size", size, 1, _LARGEST_SIZE)
+    size = _whole("size", size, _LARGEST_SIZE)
     if budget is None and tolerance is not None:
         budget = max(1, _Setting(size, queries, purpose, statistics).fitting(failure, tolerance))
     if budget is None:
         budget = min(DEFAULT_BUDGET, queries)
     setting = _Setting(size, queries, purpose, statistics)
     draft = _Draft(setting, budget, failure, tolerance, delta)
+    if draft.epsilon > LARGEST_EPSILON:
+        raise InvalidArgumentError(
+            f"Expected a `budget` that a holdout can be made with, but {budget} releases with the "
+            f"little noise that suits {size} examples cost epsilon {draft.epsilon:.3g}, above "
+            f"{LARGEST_EPSILON:g}. Use fewer releases or more examples."
+        )
     return Plan(
         mechanism=setting.mechanism,
         budget=budget,
@@ -161,6 +172,7 @@ def plan(
         grid=setting.grid,
         delta=delta,
         tolerance=tolerance,
+        statistics=statistics,
     )
 
 
@@ -191,10 +203,11 @@ def certificate(
         >>> round(certificate(size=1000, queries=200, budget=20).tolerance, 2)
         0.26
     """
-    _require(queries, failure, budget, None, purpose, statistics)
-    require_whole("size", size, 1, _LARGEST_SIZE)
-    if grid is not None:
-        require_whole("grid", grid, 1, 2**31)
+    queries, failure, statistics = _checked(queries, failure, purpose, statistics)
+    size, budget = _whole("size", size, _LARGEST_SIZE), _whole("budget", budget, _LARGEST_BUDGET)
+    grid = None if grid is None else _whole("grid", grid, 2**31)
+    if mechanism is not None:
+        require_instance("mechanism", mechanism, Mechanism)
     return _Setting(size, queries, purpose, statistics, mechanism, grid).certificate(
         budget, failure
     )
@@ -218,13 +231,10 @@ def required_holdout_size(
         >>> certificate(size=size - 1, queries=200, budget=20).tolerance <= 0.05
         False
     """
-    _require(queries, failure, budget, tolerance, purpose, statistics)
-
-    def suffices(size: int) -> bool:
-        setting = _Setting(size, queries, purpose, statistics)
-        return setting.certificate(budget, failure).tolerance <= tolerance
-
-    found = smallest_whole(suffices, 1, _LARGEST_SIZE)
+    queries, failure, statistics = _checked(queries, failure, purpose, statistics)
+    budget = _whole("budget", budget, _LARGEST_BUDGET)
+    require_tolerance(tolerance)
+    found = _needed(tolerance, queries, budget, failure, purpose, statistics)
     if found is None:
         raise InvalidArgumentError(
             f"Expected a `tolerance` that some holdout can reach, but got {tolerance!r}: even "
@@ -250,8 +260,9 @@ def max_queries(
         >>> max_queries(size=10_000, tolerance=0.01, budget=20)
         0
     """
-    _require(1, failure, budget, tolerance, purpose, statistics)
-    require_whole("size", size, 1, _LARGEST_SIZE)
+    _, failure, statistics = _checked(1, failure, purpose, statistics)
+    size, budget = _whole("size", size, _LARGEST_SIZE), _whole("budget", budget, _LARGEST_BUDGET)
+    require_tolerance(tolerance)
 
     def holds(queries: int) -> bool:
         setting = _Setting(size, queries, purpose, statistics)
@@ -271,7 +282,8 @@ def planned_arguments(given: Plan | None, **arguments: Any) -> dict[str, Any]:
         return arguments
     require_instance("plan", given, Plan)
     for name, value in arguments.items():
-        if value is not None and value != getattr(given, name):
+        usable = isinstance(value, Real | Mechanism) and not isinstance(value, bool)
+        if value is not None and not (usable and value == getattr(given, name)):
             raise InvalidArgumentError(
                 f"Expected `{name}` to come from the plan ({getattr(given, name)!r}), but also got "
                 f"{value!r}. Give one of them; a plan for other numbers is another plan."
@@ -360,7 +372,7 @@ class _Setting:
         def holds(budget: int) -> bool:
             return self.certificate(budget, failure).tolerance <= tolerance
 
-        return largest_whole(holds, 1, min(self.queries, 10**5)) or 0
+        return largest_whole(holds, 1, min(self.queries, _LARGEST_BUDGET)) or 0
 
     def _channel(self) -> Channel:
         return channel_of(
@@ -398,7 +410,7 @@ class _Draft:
 
     def _sentences(self) -> list[str]:
         setting, claim = self.setting, self.certificate
-        sure = f"{100 * (1 - self.failure):g} %"
+        sure = confidence_text(self.failure)
         sentences = [
             self._mechanism(),
             self._budget(),
@@ -406,9 +418,12 @@ class _Draft:
             f"{claim.tolerance:.3g} of the population's, however the budget is spent in these "
             f"queries ({claim.theorem}).",
             self._privacy(),
-            f"EarlyStopping: min_delta {setting.min_delta:.2g} (half a grid step) and patience "
-            f"{self.patience} (evaluations for each release).",
         ]
+        if setting.purpose != "search":
+            sentences.append(
+                f"EarlyStopping: min_delta {setting.min_delta:.2g} (half a grid step) and patience "
+                f"{self.patience} (evaluations for each release)."
+            )
         return sentences + self._advice()
 
     def _mechanism(self) -> str:
@@ -426,11 +441,12 @@ class _Draft:
 
     def _budget(self) -> str:
         queries = self.setting.queries
+        shared = " All statistics share it." if self.setting.statistics > 1 else ""
         if self.budget >= queries:
-            return f"Budget: {self.budget} releases; every one of {queries} queries may be one."
+            return f"Budget: {self.budget}; each of {queries} queries may be a release.{shared}"
         return (
             f"Budget: {self.budget} of {queries} queries may be answered from the holdout; the "
-            f"others cost nothing."
+            f"others cost nothing.{shared}"
         )
 
     def _privacy(self) -> str:
@@ -446,23 +462,28 @@ class _Draft:
         setting, claim = self.setting, self.certificate
         vault = int(VAULT * setting.size)
         sentences = []
-        if claim.tolerance > _USELESS:
+        if self.wanted is not None:
+            if claim.tolerance > self.wanted:
+                sentences.append(f"The wanted tolerance of {self.wanted:g} is not reached.")
+        elif claim.tolerance > _USELESS:
             sentences.append("Nothing useful can be certified with these numbers.")
-        elif self.wanted is not None and claim.tolerance > self.wanted:
-            sentences.append(f"The wanted tolerance of {self.wanted:g} is not reached.")
-        elif self.wanted is None and claim.tolerance > _WEAK:
+        elif claim.tolerance > _WEAK:
             sentences.append("That is a weak certificate.")
         if sentences:
-            target = min(self.wanted or _WEAK, _USELESS)
-            needed = required_holdout_size(
-                tolerance=target,
-                queries=setting.queries,
-                budget=self.budget,
-                failure=self.failure,
-                purpose=setting.purpose,
-                statistics=setting.statistics,
+            target = self.wanted or _WEAK
+            needed = _needed(
+                target,
+                setting.queries,
+                self.budget,
+                self.failure,
+                setting.purpose,
+                setting.statistics,
             )
-            sentences.append(f"It would take {needed:,} examples for {target:g}.")
+            sentences.append(
+                f"It would take {needed:,} examples for {target:g}."
+                if needed
+                else f"No number of examples gives {target:g}."
+            )
             fits = setting.fitting(self.failure, target)
             sentences.append(
                 f"These {setting.size:,} allow {fits} release{'' if fits == 1 else 's'} for that."
@@ -477,19 +498,40 @@ class _Draft:
         return sentences
 
 
-def _require(
-    queries: int,
-    failure: float,
-    budget: int | None,
-    tolerance: float | None,
-    purpose: str,
-    statistics: int,
-) -> None:
-    require_whole("queries", queries, 1, _LARGEST_QUERIES)
-    require_failure(failure)
-    if budget is not None:
-        require_whole("budget", budget, 1, 10**6)
+def _needed(
+    tolerance: float, queries: int, budget: int, failure: float, purpose: Purpose, statistics: int
+) -> int | None:
+    def suffices(size: int) -> bool:
+        setting = _Setting(size, queries, purpose, statistics)
+        return setting.certificate(budget, failure).tolerance <= tolerance
+
+    # Asked first: that nothing suffices should not take a long search.
+    return smallest_whole(suffices, 1, _LARGEST_SIZE) if suffices(_LARGEST_SIZE) else None
+
+
+def _checked(queries: int, failure: float, purpose: str, statistics: int) -> tuple[int, float, int]:
+    require_failure(failure, SMALLEST_FAILURE)
+    require_choice("purpose", purpose, PURPOSES)
+    return (
+        _whole("queries", queries, _LARGEST_QUERIES),
+        float(failure),
+        _whole("statistics", statistics, 1000),
+    )
+
+
+def _checked_options(
+    budget: int | None, tolerance: float | None, delta: float | None
+) -> tuple[int | None, float | None, float | None]:
     if tolerance is not None:
         require_tolerance(tolerance)
-    require_choice("purpose", purpose, PURPOSES)
-    require_whole("statistics", statistics, 1, 1000)
+        tolerance = float(tolerance)
+    if delta is not None:
+        require_between("delta", delta, 0, 1, ends=False)
+        delta = float(delta)
+    return None if budget is None else _whole("budget", budget, _LARGEST_BUDGET), tolerance, delta
+
+
+def _whole(name: str, value: int, largest: int) -> int:
+    plain = plain_whole(value)
+    require_whole(name, plain, 1, largest)
+    return int(value)

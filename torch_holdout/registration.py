@@ -7,7 +7,13 @@ from fractions import Fraction
 from typing import Any, final
 
 from torch_holdout.accounting import Charge
-from torch_holdout.checks import is_finite, require_instance, require_text, require_whole
+from torch_holdout.checks import (
+    is_finite,
+    plain_whole,
+    require_instance,
+    require_text,
+    require_whole,
+)
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.statistics import Statistic
@@ -17,7 +23,7 @@ DEFAULT_RESOLUTION = 2**16
 _MAX_RESOLUTION = 2**24
 _MAX_GRID = 2**31
 _LARGEST_SUM = 2**62
-_LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
+LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
 
 
 @final
@@ -48,6 +54,8 @@ class Registration:
     planned: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("size", "budget", "grid", "resolution", "planned"):
+            object.__setattr__(self, name, plain_whole(getattr(self, name)))
         require_text("name", self.name)
         require_whole("size", self.size, 1, 2**40)
         require_whole("budget", self.budget, 1, 2**31 - 1)
@@ -62,16 +70,9 @@ class Registration:
                 f"Expected `delta` between 0 and 1, or None for pure epsilon, but got "
                 f"{self.delta!r}."
             )
+        if self.delta is not None:
+            object.__setattr__(self, "delta", float(self.delta))
         require_instance("mechanism", self.mechanism, Mechanism)
-        for name in (
-            "size",
-            "budget",
-            "grid",
-            "resolution",
-            "planned",
-        ):  # numpy's integers become Python's
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, int(getattr(self, name)))
         self._check_statistics()
         self._check_range()
         self._check_cost()
@@ -157,10 +158,10 @@ class Registration:
     def _check_cost(self) -> None:
         charges = charges_of(self.mechanism, self._all_units(), self.budget)
         cap = math.fsum(c.count * self._in_currency(c) for c in charges)
-        if not math.isinf(cap) and cap > _LARGEST_EPSILON:
+        if not math.isinf(cap) and cap > LARGEST_EPSILON:
             raise InvalidArgumentError(
                 f"Expected noise that means something, but with so little of it the whole budget "
-                f"costs {self.mechanism.currency} {cap:.3g}, above {_LARGEST_EPSILON:g}. Use more "
+                f"costs {self.mechanism.currency} {cap:.3g}, above {LARGEST_EPSILON:g}. Use more "
                 f"noise, or sigma=0 to claim no privacy where that is allowed."
             )
 

@@ -21,6 +21,7 @@ from torch_holdout.bounds.private_answers import THEOREMS, best_theorem
 from torch_holdout.checks import require_failure
 
 Kind = Literal["release", "guess"]
+SMALLEST_FAILURE = 1e-100
 COUNTING = "transcript counting, anytime"
 PLANNED = "transcript counting, for the registered plan and beyond it"
 ASSUMPTIONS = (
@@ -78,7 +79,7 @@ class Certificate:
         return self.tolerance >= 1
 
     def __str__(self) -> str:
-        confidence = f"With {100 * (1 - self.failure):g} % confidence"
+        confidence = f"With {confidence_text(self.failure)} confidence"
         if self.releases:
             claim = "every released value so far is within"
         else:
@@ -93,6 +94,17 @@ class Certificate:
             lines.append("  That says nothing useful: a larger holdout or fewer releases help.")
         lines += [f"  theorem: {self.theorem}", f"  {self.covers}", "  assumes:"]
         return "\n".join(lines + [f"  - {assumption}" for assumption in self.assumptions])
+
+
+def confidence_text(failure: float) -> str:
+    """Write a confidence in per cent without rounding it up to certainty.
+
+    Example:
+        >>> confidence_text(0.05), confidence_text(1e-30)
+        ('95 %', 'more than 99.99999999 %')
+    """
+    text = f"{100 * (1 - failure):.10g}"
+    return "more than 99.99999999 %" if text == "100" else f"{text} %"
 
 
 @final
@@ -160,23 +172,28 @@ def certify_transcript(
         >>> round(claim.tolerance, 3), round(claim.user_tolerance["val_loss"], 2)
         (0.053, 0.27)
     """
-    require_failure(failure)
+    require_failure(failure, SMALLEST_FAILURE)
+    failure = float(failure)
     theorem = _chosen(transcript, channels, failure)
     position = transcript.last_release if transcript.releases else transcript.queries + 1
     before = max(0, transcript.releases - 1)
     guessed_at = max(1, transcript.queries)
     guessed_after = min(transcript.releases, guessed_at - 1, transcript.budget - 1)
+    sequences = sequences_of(channels.values())
     released, guessed = {}, {}
-    for name, channel in channels.items():
-        claims = _Claims(transcript, channel, sequences_of(channels.values()), failure)
-        released[name] = claims.release(position, before, theorem)
-        if channel.rule is not None:
-            guessed[name] = claims.guess(guessed_at, guessed_after)
+    for channel in set(channels.values()):
+        claims = _Claims(transcript, channel, sequences, failure)
+        release = claims.release(position, before, theorem)
+        guess = None if channel.rule is None else claims.guess(guessed_at, guessed_after)
+        for name in (name for name, own in channels.items() if own == channel):
+            released[name] = release
+            if guess is not None:
+                guessed[name] = guess
     return Certificate(
         tolerance=max(released.values()),
         guess_tolerance=max(guessed.values(), default=None),
-        user_tolerance={n: released[n] * channels[n].width for n in released},
-        user_guess_tolerance={n: guessed[n] * channels[n].width for n in guessed},
+        user_tolerance={n: released[n] * c.width for n, c in channels.items()},
+        user_guess_tolerance={n: guessed[n] * c.width for n, c in channels.items() if n in guessed},
         failure=failure,
         releases=transcript.releases,
         theorem=theorem,
@@ -210,7 +227,7 @@ def answer_interval(
         >>> round(found.low, 3), round(found.high, 3)
         (0.029, 0.078)
     """
-    require_failure(failure)
+    require_failure(failure, SMALLEST_FAILURE)
     channel = channels[statistic]
     theorem = _chosen(transcript, channels, failure)
     claims = _Claims(transcript, channel, sequences_of(channels.values()), failure)

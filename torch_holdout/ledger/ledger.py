@@ -91,6 +91,7 @@ class Ledger:
             account: The id that a copied handle carries: this very account must exist (it may
                 have more statistics by now); no other is made or taken for it.
         """
+        content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
             row = _locked(connection, holdouts.c.name == name)
@@ -109,7 +110,7 @@ class Ledger:
                 holdouts.insert().values(
                     account=account,
                     name=name,
-                    registration=canonical(registration),
+                    registration=content,
                     fingerprint=keyed,
                     budget=budget,
                     queries=0,
@@ -132,14 +133,16 @@ class Ledger:
                 raise self._gone(account)
             yield Account(connection, row)
 
-    def summary(self, account: str) -> Summary:
-        """Read an account's counters without blocking anyone."""
+    def summary(self, account: str, *, check: bool = False) -> Summary:
+        """Read an account's counters without blocking anyone; ``check`` its rows first."""
         with self._transaction(reads_only=True) as connection:
             row = connection.execute(
                 sa.select(holdouts).where(holdouts.c.account == account)
             ).one_or_none()
             if row is None:
                 raise self._gone(account)
+            if check:
+                check_rows(connection, row, self.address)
             return Summary(
                 name=row.name,
                 registration=parsed_registration(row, self.address),
