@@ -126,7 +126,18 @@ def test_few_features_are_not_protected(no_signal):
     """While the sets differ by less than the threshold, the training value is the answer."""
     outcome = no_signal[PUBLISHED]
     gap = mean(outcome.answered, 10) - mean(outcome.fresh, 10)
-    assert 0.04 < gap <= (4 + 4) / math.sqrt(SIZE)
+    # 150 runs with other seeds: .058, standard deviation .042 per run.
+    assert gap == pytest.approx(0.058, abs=tolerance(0.042))
+    assert tolerance(0.042) < 0.058  # so the bias is real
+    assert gap <= (4 + 4) / math.sqrt(SIZE)
+
+
+def gaps(number, size=10_000):
+    return math.sqrt(2 / size) * normal_numbers((size,), number)
+
+
+def released_by(access, number):
+    return int(access.ask(torch.zeros(10_000), gaps(number)).released.sum())
 
 
 def binomial_fits(successes, trials, probability):
@@ -139,15 +150,9 @@ def test_published_thresholdout_releases_as_theory_says(no_signal):
     assert theory == pytest.approx(0.021, abs=0.0005)
     released = int(no_signal[PUBLISHED].feature_releases.sum())
     assert binomial_fits(released, SIZE * REPETITIONS, theory)
-    assert not binomial_fits(int(1.3 * released), SIZE * REPETITIONS, theory)
-
-
-def gaps(number, size=10_000):
-    return math.sqrt(2 / size) * normal_numbers((size,), number)
-
-
-def released_by(access, number):
-    return int(access.ask(torch.zeros(10_000), gaps(number)).released.sum())
+    lower = [PublishedThresholdout(size=10_000, seed=3 * s, threshold=3.8) for s in range(3)]
+    twin = sum(released_by(access, 50 + s) for s, access in enumerate(lower))
+    assert not binomial_fits(twin, 30_000, theory)
 
 
 def renewal_rate(sigma):
