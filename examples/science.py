@@ -1,6 +1,6 @@
 """The reusable-holdout experiment of Dwork et al. (Science 2015): a table and a picture.
 
-The paper's size, about a quarter of an hour on two cores:
+The paper's size, about ten minutes on two cores:
     python examples/science.py --repetitions 100 --size 10000 --features 10000
 """
 
