@@ -27,6 +27,16 @@ def test_early_stopping_continues_its_ledger(tmp_path):
     assert "asked 6 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "1")
 
 
+def test_science_prints_and_draws(tmp_path):
+    picture = tmp_path / "science.png"
+    small = ("--repetitions", "2", "--size", "400", "--features", "400", "--output", str(picture))
+    first = run("science.py", *small)
+    assert "20 features correlated Algorithm 1" in first
+    assert "no guarantee" in first
+    assert picture.stat().st_size > 20_000
+    assert run("science.py", *small) == first  # the same seed, the same table
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert names == {"plain_loop.py", "early_stopping.py"}
+    assert names == {"plain_loop.py", "early_stopping.py", "science.py"}

@@ -236,6 +236,30 @@ def coin_flips(shape: tuple[int, ...], seed: int) -> Tensor:
     return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).bool()
 
 
+def normal_numbers(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return standard normal numbers that only ``seed`` decides, for experiments (public).
+
+    Example:
+        >>> normal_numbers((2, 3), seed=0).dtype
+        torch.float32
+    """
+    return torch.empty(shape).normal_(generator=torch.Generator().manual_seed(seed))
+
+
+def laplace_numbers(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return Laplace numbers of scale 1 that only ``seed`` decides, for experiments (public).
+
+    They are floating-point numbers: they show behaviour, and protect nothing.
+
+    Example:
+        >>> laplace_numbers((2, 3), seed=0).dtype
+        torch.float64
+    """
+    pair = torch.empty((2, *shape), dtype=torch.float64)
+    pair.exponential_(generator=torch.Generator().manual_seed(seed))
+    return pair[0] - pair[1]
+
+
 def fresh_secret(size: int = 32) -> bytes:
     """Return bytes nobody has seen, for keys and identifiers."""
     return os.urandom(size)
