@@ -12,7 +12,16 @@ PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
     *("errors", "checks", "search", "traces", "noise", "ranks", "content", "statistics", "weights"),
     *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds", "terms"),
-    *("registration", "ledger", "overview", "planning", "holdout", "eval_mode", "metrics"),
+    *(
+        "registration",
+        "ledger",
+        "overview",
+        "planning",
+        "arguments",
+        "holdout",
+        "eval_mode",
+        "metrics",
+    ),
     *(
         "_interception",
         "_evaluation",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
     from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
+    from torch_holdout.mechanisms.effective_rounds import EffectiveRounds as EffectiveRounds
     from torch_holdout.mechanisms.gaussian import GaussianMechanism as GaussianMechanism
     from torch_holdout.mechanisms.ladder import Ladder as Ladder
     from torch_holdout.mechanisms.laplace import LaplaceMechanism as LaplaceMechanism
@@ -45,6 +46,7 @@ _HOME = {
     "BudgetExhaustedError": "errors",
     "Certificate": "bounds.certificate",
     "CrossEntropy": "statistics",
+    "EffectiveRounds": "mechanisms.effective_rounds",
     "GaussianMechanism": "mechanisms.gaussian",
     "HoldoutError": "errors",
     "HoldoutMismatchError": "errors",

@@ -147,6 +147,12 @@ class HoldoutGuardHooks:
                 f"mechanism compares with the training value. Pass e.g. guess_dataloaders="
                 f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)."
             )
+        sets = self.holdout.mechanism.estimation_sets
+        given = len(list(listed(self.guess_dataloaders)))
+        if sets is not None and given != sets:
+            raise InvalidArgumentError(
+                f"Expected one guess loader for each of {sets} estimation sets, but got {given}."
+            )
         if self.holdout.status().exhausted and stage == "fit":
             raise BudgetExhaustedError(
                 f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
@@ -282,7 +288,10 @@ class HoldoutGuardHooks:
             return
         rank, world = rank_and_world()
         module = trainer.lightning_module
-        for index, batch in enumerate(chain.from_iterable(listed(self.guess_dataloaders))):
+        loaders = list(listed(self.guess_dataloaders))
+        if self.holdout.mechanism.estimation_sets is not None:
+            loaders = [loaders[self.holdout.estimation_set()]]
+        for index, batch in enumerate(chain.from_iterable(loaders)):
             if index % world == rank:
                 batch = trainer.precision_plugin.convert_input(batch)
                 batch = module._on_before_batch_transfer(batch, dataloader_idx=0)

@@ -10,11 +10,16 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from torch_holdout.arguments import (
+    checked_fingerprint,
+    require_current_sets,
+    require_sums,
+    require_usable_guess,
+)
 from torch_holdout.bounds.certificate import Certificate, Interval
 from torch_holdout.checks import (
     require_choice,
     require_instance,
-    require_number,
     require_whole,
 )
 from torch_holdout.data_fingerprint import DataFingerprint
@@ -28,10 +33,11 @@ from torch_holdout.errors import (
 from torch_holdout.ledger import Account, Entry, Ledger
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
+from torch_holdout.mechanisms.sparse_vector import to_levels
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout.overview import certificate_of, interval_of, intervals_of, status_of
 from torch_holdout.planning import Plan, planned_arguments
-from torch_holdout.ranks import gathered, on_first_rank, rank_and_world
+from torch_holdout.ranks import gathered, on_first_rank
 from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
 from torch_holdout.statistics import SealedSums, Statistic
@@ -105,7 +111,7 @@ class ReusableHoldout:
             ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
-        self._fingerprint = _checked_fingerprint(fingerprint, self.size)
+        self._fingerprint = checked_fingerprint(fingerprint, self.size)
         self._first_guesses = self._registration.first_guesses()
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
@@ -158,14 +164,25 @@ class ReusableHoldout:
         require_choice("role", role, ("holdout", "guess"))
         require_whole("world", world, 1, 2**20)
         require_whole("rank", rank, 0, world - 1)
+        part: tuple[str, ...] = ()
+        if role == "guess" and self.mechanism.estimation_sets is not None:
+            part = (str(self.estimation_set()),)
         return SealedSums(
             self._registration.statistic(name),
             self._registration.levels,
-            owner=(self._ledger.address, self.name, name, role),
+            owner=self._owner(name, role) + part,
             size=self.size,
             rank=rank,
             world=world,
         )
+
+    def estimation_set(self) -> int:
+        """Return the number of the estimation set that guesses come from, for EffectiveRounds.
+
+        Counted from 0; every release discards one. After the last it stays at the last.
+        """
+        sets = self.mechanism.estimation_sets
+        return min(self.status().releases, sets - 1) if sets is not None else 0
 
     def release(
         self,
@@ -265,6 +282,10 @@ class ReusableHoldout:
             )
         return self._account
 
+    def _owner(self, name: str, role: Role) -> tuple[str, ...]:
+        """Name what sums belong to; no other sums are taken for them."""
+        return (self._ledger.address, self.name, name, role)
+
     def _release_all(
         self,
         sums: Mapping[str, SealedSums],
@@ -286,9 +307,13 @@ class ReusableHoldout:
         readings = self._readings(asked, rows, query, guesses)
         for reading in readings.values():
             self._require_whole_pass(reading)
-        return on_first_rank(
-            world, lambda: {name: self._answer(name, readings[name], fresh) for name in asked}
-        )
+
+        def answers() -> dict[str, Answer]:
+            if self.mechanism.estimation_sets is not None:
+                require_current_sets(guesses, self.estimation_set())
+            return {name: self._answer(name, readings[name], fresh) for name in asked}
+
+        return on_first_rank(world, answers)
 
     def _problem(
         self,
@@ -299,8 +324,10 @@ class ReusableHoldout:
         """Check the arguments. A rank with a problem must still tell the others."""
         try:
             for name, own in sums.items():
-                self._require_sums(name, own, "holdout")
-                self._require_usable_guess(name, guesses.get(name))
+                require_sums(self._registration, self._owner(name, "holdout"), own)
+                if name in guesses:
+                    owner = self._owner(name, "guess")
+                    require_usable_guess(self._registration, owner, guesses[name])
             if not isinstance(query, WeightsFingerprint | str):
                 raise InvalidArgumentError(
                     f"Expected `query` to be text or a weights fingerprint, but got "
@@ -360,6 +387,8 @@ class ReusableHoldout:
         )
         given = self._first_guesses.get(name) if reading.guess is None else reading.guess
         guess = self.mechanism.guess_for(name, released, given)
+        if guess is not None and self.mechanism.grid_guess:
+            guess = Fraction(to_levels(guess, grid), grid)
         decision = self.mechanism.decide(
             Query(
                 total=reading.total,
@@ -443,40 +472,6 @@ class ReusableHoldout:
         normalised = self._registration.statistic(name).to_normalised(float(guess))
         return Fraction(min(max(normalised, 0.0), 1.0))
 
-    def _require_sums(self, name: str, sums: SealedSums, role: Role) -> None:
-        statistic = self._registration.statistic(name)
-        if not isinstance(sums, SealedSums):
-            raise InvalidArgumentError(
-                f"Expected the sealed sums of `holdout.accumulator({name!r})`, but got "
-                f"{type(sums).__name__}: a bare number has no declared bounds."
-            )
-        ours = (self._ledger.address, self.name, name, role)
-        same = sums.statistic.identity() == statistic.identity()
-        if sums.owner != ours or not same or sums.resolution != self._registration.levels:
-            raise InvalidArgumentError(
-                f"Expected sums made by `holdout.accumulator({name!r}, role={role!r})` of this "
-                f"holdout, but these belong to another holdout, statistic or role."
-            )
-        _, world = rank_and_world()
-        if sums.world not in (1, world):
-            raise InvalidArgumentError(
-                f"Expected a process group of {sums.world} ranks, for which these sums were made, "
-                f"but there are {world}."
-            )
-
-    def _require_usable_guess(self, name: str, guess: float | SealedSums | None) -> None:
-        if guess is None:
-            return
-        if not self.mechanism.wants_guess():
-            raise InvalidArgumentError(
-                "Expected no guess: this mechanism brings its own. Use guess='train' to compare "
-                "with a value of yours."
-            )
-        if isinstance(guess, SealedSums):
-            self._require_sums(name, guess, "guess")
-        else:
-            require_number("guess", guess)
-
 
 @dataclass(frozen=True)
 class _Reading:
@@ -538,14 +533,3 @@ def _query_key(statistic: Statistic, query: str) -> str:
 
 def _charge(step: float, steps: int) -> int | None:
     return None if math.isinf(step) else steps * math.ceil(step * PICO)
-
-
-def _checked_fingerprint(fingerprint: DataFingerprint | None, size: int) -> DataFingerprint | None:
-    if fingerprint is not None:
-        require_instance("fingerprint", fingerprint, DataFingerprint)
-        if fingerprint.size != size:
-            raise InvalidArgumentError(
-                f"Expected the fingerprinted dataset to have size={size} examples, but it has "
-                f"{fingerprint.size}."
-            )
-    return fingerprint

@@ -73,6 +73,12 @@ class Registration:
         if self.delta is not None:
             object.__setattr__(self, "delta", float(self.delta))
         require_instance("mechanism", self.mechanism, Mechanism)
+        sets = self.mechanism.estimation_sets
+        if sets is not None and self.budget > sets:
+            raise InvalidArgumentError(
+                f"Expected a `budget` of at most {sets}, the number of estimation sets, because a "
+                f"release discards one, but got {self.budget}."
+            )
         self._check_statistics()
         self._check_range()
         self._check_cost()

@@ -13,6 +13,7 @@ from torch.utils.data import DistributedSampler
 from torch_holdout.errors import HoldoutError
 
 from support.holdouts import correct, make_holdout
+from support.mechanisms import MECHANISMS, guess_of
 
 pytestmark = pytest.mark.integration
 context = get_context("forkserver")
@@ -247,3 +248,29 @@ def test_a_rank_that_is_gone_is_an_error_without_values(url):
     assert "could not answer" in message
     assert message.endswith("None")
     assert str(100 * 65536) not in message
+
+
+def with_every_mechanism(rank, world, url):
+    """Four sharded queries to each mechanism, with seeded noise; what this rank got to see."""
+    seen = []
+    for name, mechanism in MECHANISMS.items():
+        holdout = holdout_at(url, name=name, mechanism=mechanism, grid=64, seed=4)
+        for count in (200, 205, 400, 90):
+            sums = holdout.accumulator("val_acc", rank=rank, world=world)
+            for batch in batches(rank, world, correct(count, SIZE)):
+                sums.update(batch)
+            answer = holdout.release(
+                "val_acc", sums, query=f"query {count}", **guess_of(mechanism, 0.4)
+            )
+            seen.append((name, answer.value, answer.kind, answer.budget_left))
+    return seen
+
+
+def test_every_mechanism_says_the_same_on_one_and_two_ranks(url, tmp_path):
+    first, second = run(with_every_mechanism, url)
+    assert first == second
+    assert len(first) == 4 * len(MECHANISMS)
+    assert with_every_mechanism(0, 1, f"sqlite:///{tmp_path}/alone.db") == first
+    for name, mechanism in MECHANISMS.items():
+        account = holdout_at(url, name=name, mechanism=mechanism, grid=64, seed=4)
+        assert account.status().queries == 4  # one charge, not one per rank

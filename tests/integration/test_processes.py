@@ -1,6 +1,7 @@
 """One budget for many processes, and none of it lost or given away by kill -9."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import pytest
 from torch_holdout.ledger import Account
 
 from support.holdouts import ask, make_holdout
+from support.mechanisms import MECHANISMS, guess_of
 
 pytestmark = pytest.mark.integration
 context = get_context("forkserver")
@@ -72,8 +74,9 @@ def test_the_same_query_from_eight_processes_is_one_row_and_one_answer(url):
     assert make_holdout(url).status().queries == 1
 
 
-def answer_until_killed(url, log, worker, leaky):
+def answer_until_killed(url, log, worker, leaky, rule):
     """Write every answer down as soon as the door has returned it."""
+    mechanism = MECHANISMS[rule]
     with open(log, "a", buffering=1) as file:
         if leaky:
             record = Account.record
@@ -85,18 +88,28 @@ def answer_until_killed(url, log, worker, leaky):
                 return left
 
             Account.record = too_early
-        holdout = make_holdout(url, budget=100_000)
+        holdout = killable(url, rule)
+        fresh = mechanism.allows_fresh()
         for number in range(100_000):
             query = f"{worker}-{number}"
-            answer = ask(holdout, number % 50, query, fresh=number % 3 == 0)
+            more = {"fresh": fresh and number % 3 == 0} | guess_of(mechanism)
+            answer = ask(holdout, number % 50, query, **more)
             if not leaky:
                 print(json.dumps([query, answer.value]), file=file)
 
 
-def kill_repeatedly(url, log, times, leaky):
+def killable(url, rule):
+    mechanism = MECHANISMS[rule]
+    sets = mechanism.estimation_sets
+    return make_holdout(url, budget=100_000 if sets is None else sets, mechanism=mechanism)
+
+
+def kill_repeatedly(url, log, times, leaky, rule="thresholdout-last"):
     generator = random.Random(0)
     for number in range(times):
-        process = context.Process(target=answer_until_killed, args=(url, str(log), number, leaky))
+        process = context.Process(
+            target=answer_until_killed, args=(url, str(log), number, leaky, rule)
+        )
         process.start()
         size = log.stat().st_size
         while log.stat().st_size == size:  # it has started to answer
@@ -108,11 +121,11 @@ def kill_repeatedly(url, log, times, leaky):
         assert process.exitcode == -signal.SIGKILL
 
 
-def uncommitted(url, log):
+def uncommitted(url, log, rule="thresholdout-last"):
     """Answers that were handed out but are not in the ledger."""
     from torch_holdout.holdout import _query_key
 
-    holdout = make_holdout(url, budget=100_000)
+    holdout = killable(url, rule)
     statistic = holdout.statistics["val_acc"]
     missing = handed = 0
     with holdout._ledger.account(holdout._attached()) as account:
@@ -121,6 +134,8 @@ def uncommitted(url, log):
                 query, value = json.loads(line)
             except ValueError:
                 continue  # the line itself was cut off by the kill
+            if math.isnan(value):
+                continue  # exhausted: no answer
             handed += 1
             key = query if len(query) == 64 else _query_key(statistic, query)
             stored = account.find("val_acc", key)
@@ -135,8 +150,18 @@ def test_fifty_kills_hand_out_nothing_uncharged(url, tmp_path):
     missing, handed = uncommitted(url, log)
     assert handed > 100
     assert missing == 0
-    status = make_holdout(url, budget=100_000).status()
+    status = killable(url, "thresholdout-last").status()
     assert handed <= status.queries <= handed + 50  # at most one answer lost per kill
+
+
+@pytest.mark.parametrize("rule", MECHANISMS)
+def test_no_mechanism_hands_out_anything_uncharged(url, tmp_path, rule):
+    log = tmp_path / "answers.jsonl"
+    log.touch()
+    kill_repeatedly(url, log, times=3, leaky=False, rule=rule)
+    missing, handed = uncommitted(url, log, rule)
+    assert handed >= 3
+    assert missing == 0
 
 
 def test_twin_that_answers_before_the_commit_is_caught(url, tmp_path):

@@ -1,6 +1,7 @@
 """Decision rules: host-side integers in, an answer and the next secret state out."""
 
 from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release
+from torch_holdout.mechanisms.effective_rounds import EffectiveRounds
 from torch_holdout.mechanisms.gaussian import GaussianMechanism
 from torch_holdout.mechanisms.known import mechanism_of
 from torch_holdout.mechanisms.ladder import Ladder
@@ -10,6 +11,7 @@ from torch_holdout.mechanisms.thresholdout import Thresholdout
 
 __all__ = [
     "Decision",
+    "EffectiveRounds",
     "GaussianMechanism",
     "Ladder",
     "LaplaceMechanism",

@@ -104,11 +104,13 @@ class Mechanism(ABC):
         compares: Whether guesses are compared, in rounds with a secret threshold each.
         guess_rule: What a returned guess says of the holdout: ``"both"``, it is near;
             ``"improvement"``, it is not much better; None, there are no guesses.
+        grid_guess: Whether the caller's guess is rounded to the grid before it is used.
     """
 
     currency: ClassVar[Literal["epsilon", "rho"]] = "epsilon"
     compares: ClassVar[bool] = True
     guess_rule: ClassVar[str | None] = "both"
+    grid_guess: ClassVar[bool] = False
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -147,6 +149,11 @@ class Mechanism(ABC):
     def wants_guess(self) -> bool:
         """Whether the caller must bring the guess with every query."""
         return False
+
+    @property
+    def estimation_sets(self) -> int | None:
+        """How many sets guesses come from, one discarded with each release; None if not so."""
+        return None
 
     def allows_fresh(self) -> bool:
         """Whether an answered query may be asked again for a new release."""

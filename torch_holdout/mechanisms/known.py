@@ -4,6 +4,7 @@ from typing import Any
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.mechanisms.base import Mechanism
+from torch_holdout.mechanisms.effective_rounds import EffectiveRounds
 from torch_holdout.mechanisms.gaussian import GaussianMechanism
 from torch_holdout.mechanisms.ladder import Ladder
 from torch_holdout.mechanisms.laplace import LaplaceMechanism
@@ -11,6 +12,7 @@ from torch_holdout.mechanisms.sparse import SparseVector
 from torch_holdout.mechanisms.thresholdout import Thresholdout
 
 _KINDS: dict[str, type[Mechanism]] = {
+    "effective-rounds": EffectiveRounds,
     "gaussian": GaussianMechanism,
     "ladder": Ladder,
     "laplace": LaplaceMechanism,

@@ -13,7 +13,7 @@ from torch_holdout.mechanisms.base import (
     require_sigma,
     require_threshold,
 )
-from torch_holdout.mechanisms.sparse_vector import sparse_decision, to_levels
+from torch_holdout.mechanisms.sparse_vector import distance_to_guess, sparse_decision
 
 
 @final
@@ -72,7 +72,5 @@ class SparseVector(Mechanism):
 
     def decide(self, query: Query) -> Decision:
         """Compare with the guess, and release if it is too far off."""
-        gap = None
-        if query.guess is not None and not query.forced:
-            gap = abs(query.total - to_levels(query.guess, query.levels))
+        gap = distance_to_guess(query)
         return sparse_decision(query, gap, self.threshold, self.sigma * query.levels)

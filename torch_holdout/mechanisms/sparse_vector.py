@@ -19,6 +19,16 @@ from torch_holdout.mechanisms.base import Decision, Query
 from torch_holdout.noise import NoiseStream
 
 
+def distance_to_guess(query: Query) -> int | None:
+    """Return how far the holdout is from the guess, in levels; None to release without comparing.
+
+    Raw: it leaves no mechanism.
+    """
+    if query.guess is None or query.forced:
+        return None
+    return abs(query.total - to_levels(query.guess, query.levels))
+
+
 def sparse_decision(query: Query, gap: int | None, threshold: float, scale: float) -> Decision:
     """Take one step of a round: compare, and release if it fires; without a gap, release."""
     secret, opened = query.threshold, False

@@ -1,0 +1,19 @@
+"""Every mechanism, with parameters that suit a holdout of 50 examples."""
+
+import torch_holdout as th
+
+MECHANISMS = {
+    "thresholdout-last": th.Thresholdout(threshold=0.05, sigma=0.01, guess="last"),
+    "thresholdout-train": th.Thresholdout(threshold=0.05, sigma=0.01, guess="train"),
+    "sparse": th.SparseVector(threshold=0.05, sigma=0.01),
+    "ladder": th.Ladder(step=0.05),
+    "noisy-ladder": th.Ladder(step=0.05, sigma=0.01),
+    "laplace": th.LaplaceMechanism(epsilon=2.0),
+    "gaussian": th.GaussianMechanism(sigma=0.01),
+    "effective-rounds": th.EffectiveRounds(threshold=0.05, sigma=0.01, rounds=9),
+}
+
+
+def guess_of(mechanism, value=0.5):
+    """What ``release`` needs besides the sums."""
+    return {"guess": value} if mechanism.wants_guess() else {}
