@@ -21,6 +21,9 @@ ORDER = [
         "holdout",
         "eval_mode",
         "metrics",
+        "_audit_exact",
+        "_audit_twins",
+        "audit",
     ),
     *(
         "_interception",

@@ -1,4 +1,5 @@
 import json
+import math
 import sqlite3
 import subprocess
 import sys
@@ -224,3 +225,26 @@ class TestStatus:
         bad = call("status", str(tmp_path / "holdout.db"), "--failure", "7")
         assert bad.returncode == 2
         assert "number between 0 and 1, but got 7.0" in bad.stderr
+
+
+class TestAudit:
+    def test_a_table_and_a_verdict(self, monkeypatch):
+        from torch_holdout import audit
+
+        rows = [
+            audit.Row("Thresholdout", "exact", "a round", 2.0, 2.0),
+            audit.Row("no noise", "exact", "a round", 2.0, math.inf, twin=True),
+        ]
+        monkeypatch.setattr(audit, "audit", lambda **options: rows)
+        found = call("audit")
+        assert found.returncode == 0
+        assert "1 of 1 checks hold; 1 of 1 broken twins were caught" in found.stdout
+        content = json.loads(call("audit", "--json").stdout)["rows"]
+        assert [row["right"] for row in content] == [True, True]
+        rows.append(audit.Row("Ladder", "exact", "a round", 2.0, 2.5))
+        leaking = call("audit")
+        assert leaking.returncode == 1
+        assert "LEAKS" in leaking.stdout
+
+    def test_bad_draws(self):
+        assert call("audit", "--draws", "3").returncode == 2

@@ -19,6 +19,7 @@ import torch_holdout
 from torch_holdout.errors import HoldoutError, HoldoutWarning
 
 if TYPE_CHECKING:
+    from torch_holdout.audit import Row
     from torch_holdout.planning import Plan
 
 app = typer.Typer(
@@ -162,6 +163,34 @@ def status(
         typer.echo("The ledger has no holdout yet.")
 
 
+@app.command()
+def audit(
+    draws: Annotated[int, typer.Option(min=100, help="Answers drawn for each sampled row.")] = (
+        20_000
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Measure what every mechanism leaks, and catch twins that are broken on purpose.
+
+    Example: torch-holdout audit
+
+    Exits with 1 if more is measured than claimed, or if a twin gets through.
+    """
+    from torch_holdout.audit import audit as run
+
+    def tell(part: str) -> None:
+        typer.echo(f"auditing {part} ...", err=True)
+
+    with _plainly():
+        rows = run(draws=draws, progress=tell)
+    if as_json:
+        _print_json({"rows": [asdict(row) | {"right": row.right} for row in rows]})
+    else:
+        _print_audit(rows)
+    if not all(row.right for row in rows):
+        raise typer.Exit(1)
+
+
 def _ledger_url(text: str) -> str:
     """Return a URL for a path or a URL that was typed."""
     if text.startswith("memory:"):
@@ -199,6 +228,30 @@ def _finite(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _print_audit(rows: "list[Row]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Claimed against measured", title_justify="left")
+    for heading in ("subject", "evidence", "what", "claimed", "measured", "verdict"):
+        table.add_column(heading, justify="right" if heading in ("claimed", "measured") else "left")
+    for row in rows:
+        verdict = "caught" if row.twin and row.flagged else "MISSED" if row.twin else "holds"
+        verdict = "LEAKS" if row.flagged and not row.twin else verdict
+        subject = f"twin: {row.subject}" if row.twin else row.subject
+        numbers = (f"{row.claimed:.4g}", f"{row.measured:.4g}")
+        table.add_row(subject, row.evidence, row.what, *numbers, verdict)
+    width = None if sys.stdout.isatty() else 120
+    Console(highlight=False, width=width).print(table)
+    ours = sum(not row.twin for row in rows)
+    caught = sum(row.twin and row.flagged for row in rows)
+    typer.echo(
+        f"{sum(row.right for row in rows if not row.twin)} of {ours} checks hold; {caught} of "
+        f"{len(rows) - ours} broken twins were caught. Sampled rows flag what is right with "
+        f"probability 1e-6 together."
+    )
 
 
 def _counted(number: int, noun: str) -> str:
