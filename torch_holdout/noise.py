@@ -236,6 +236,16 @@ def coin_flips(shape: tuple[int, ...], seed: int) -> Tensor:
     return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).bool()
 
 
+def standard_normals(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return normal numbers that only ``seed`` decides, for experiments (public).
+
+    Example:
+        >>> standard_normals((2, 3), seed=0).dtype
+        torch.float32
+    """
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
 def fresh_secret(size: int = 32) -> bytes:
     """Return bytes nobody has seen, for keys and identifiers."""
     return os.urandom(size)
