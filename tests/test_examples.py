@@ -27,6 +27,14 @@ def test_early_stopping_continues_its_ledger(tmp_path):
     assert "asked 6 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "1")
 
 
+def test_attacks_print_and_draw(tmp_path):
+    picture = tmp_path / "attacks.png"
+    for _ in range(2):
+        printed = run("attacks.py", "--quick", "--output", str(picture))
+        assert printed.count("raw holdout") == 5
+        assert picture.stat().st_size > 20_000
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert names == {"plain_loop.py", "early_stopping.py"}
+    assert names == {"plain_loop.py", "early_stopping.py", "attacks.py"}

@@ -38,7 +38,7 @@ from torch_holdout.noise import coin_flips, fixed_permutation, standard_normals
 
 RAW = "raw holdout"
 REPEATS = 4
-_FRESH = 20_000
+_FRESH = 5000
 _CHANGED = 5  # predictions that a step of the climber changes
 _SKIP = 1000  # between the seeds of repetitions
 

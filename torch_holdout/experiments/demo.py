@@ -57,7 +57,7 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
         name="coin flips",
         size=SIZE,
         statistics={STATISTIC: th.ZeroOne()},
-        mechanism=th.Thresholdout(threshold=2 * step, sigma=step / 8, guess="last"),
+        mechanism=th.Thresholdout(threshold=4 * step, sigma=step / 8, guess="last"),
         budget=BUDGET,
         seed=seed,
     )
