@@ -230,14 +230,16 @@ def draw(rows: Sequence[Row], picture: Path) -> None:
 
     names = list(dict.fromkeys(row.attack for row in rows))
     figure, panels = plt.subplots(
-        1, len(names), figsize=(2.2 + 2.5 * len(names), 4.2), sharey=True, squeeze=False
+        1, len(names), figsize=(2.2 + 2.3 * len(names), 4.4), sharey=True, squeeze=False
     )
     for axes, name in zip(panels[0], names, strict=True):
         _panel(axes, [row for row in rows if row.attack == name])
+    _same_limits([a for a, n in zip(panels[0], names, strict=True) if ATTACKS[n][0] is ACCURACY])
     panels[0, 0].invert_yaxis()
+    panels[0, 0].set_ylabel("what answers the analyst")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(handles), frameon=False)
-    figure.suptitle("There is nothing to find: the nearer a claim is to fresh data, the better")
+    figure.suptitle("Nothing is there to be found: a shorter bar is better", weight="bold")
     figure.tight_layout(rect=(0, 0.07, 1, 1))
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=130, format="png")
@@ -250,23 +252,34 @@ _ORANGE, _BLUE = "#D55E00", "#0072B2"
 
 def _panel(axes: Any, rows: Sequence[Row]) -> None:
     scale, _ = ATTACKS[rows[0].attack]
-    for row in rows:
-        colour = _ORANGE if row.defence == RAW else _BLUE
-        axes.plot([row.fresh, row.claimed], [row.defence] * 2, color=colour, lw=2, zorder=1)
-    for colour, marked, label in (
-        (_ORANGE, [r for r in rows if r.defence == RAW], "claimed with a raw holdout"),
-        (_BLUE, [r for r in rows if r.defence != RAW], "claimed with a guarded holdout"),
-    ):
-        axes.errorbar(
-            [r.claimed for r in marked], [r.defence for r in marked],
-            xerr=[r.spread for r in marked], fmt="o", color=colour, ms=7, elinewidth=1, capsize=2,
-            label=label,
-        )  # fmt: skip
+    raw = [row for row in rows if row.defence == RAW]
+    guarded = [row for row in rows if row.defence != RAW]
+    _claims(axes, raw, _ORANGE, "claimed, raw holdout")
+    _claims(axes, guarded, _BLUE, "claimed, guarded holdout (whisker: standard deviation)")
     axes.plot(
-        [r.fresh for r in rows], [r.defence for r in rows], "D", color="black", mfc="white", ms=6,
-        label="on fresh data (the truth)",
+        [row.fresh for row in rows], [row.defence for row in rows], "D", color="black", mfc="white",
+        ms=4.5, zorder=4, label="fresh data (the truth)",
     )  # fmt: skip
     axes.axvline(scale.chance, color="0.5", ls=":", lw=1, zorder=0, label="chance")
     unit = "accuracy" if scale is ACCURACY else "mean inner product"
-    axes.set(title=rows[0].attack, xlabel=unit)
+    axes.set_title(rows[0].attack.replace(", ", ",\n"), fontsize=11)
+    axes.set_xlabel(unit)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _claims(axes: Any, rows: Sequence[Row], colour: str, label: str) -> None:
+    names = [row.defence for row in rows]
+    claimed, fresh = ([getattr(row, field) for row in rows] for field in ("claimed", "fresh"))
+    axes.hlines(names, fresh, claimed, color=colour, lw=3, zorder=1)
+    axes.errorbar(
+        claimed, names, xerr=[row.spread for row in rows], fmt="o", color=colour, ms=8,
+        elinewidth=1, capsize=3, zorder=3, label=label,
+    )  # fmt: skip
+
+
+def _same_limits(panels: Sequence[Any]) -> None:
+    for axes in panels:
+        axes.set_xlim(
+            min(other.get_xlim()[0] for other in panels),
+            max(other.get_xlim()[1] for other in panels),
+        )
