@@ -6,13 +6,14 @@ There is nothing to be found in the data: whatever is claimed beyond chance is o
 import argparse
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from torch_holdout.experiments.attacks import Row, attack_table, draw
 
 
 def table(rows: list[Row]) -> Table:
-    found = Table(title="What analysts claim, and what is true")
+    found = Table(title="What analysts claim, and what is true", box=SIMPLE, pad_edge=False)
     for name in ("attack", "defence"):
         found.add_column(name, no_wrap=True)
     for name in ("claimed", "fresh", "gap", "releases"):
@@ -30,10 +31,12 @@ def table(rows: list[Row]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few seconds instead of minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="seconds instead of minutes; too small to show much"
+    )
     parser.add_argument("--output", type=Path, default=Path("attacks.png"))
     arguments = parser.parse_args()
-    small = {"size": 200, "queries": 40, "budget": 5, "repetitions": 1}
+    small = {"size": 100, "queries": 60, "budget": 5, "repetitions": 1}
     rows = attack_table(**small if arguments.quick else {})
     Console().print(table(rows))
     draw(rows, arguments.output)
