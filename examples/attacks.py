@@ -13,7 +13,12 @@ from torch_holdout.experiments.attacks import Row, attack_table, draw
 
 
 def table(rows: list[Row]) -> Table:
-    found = Table(title="What analysts claim, and what is true", box=SIMPLE, pad_edge=False)
+    found = Table(
+        padding=(0, 1, 0, 0),
+        title="What analysts claim, and what is true",
+        box=SIMPLE,
+        show_edge=False,
+    )
     for name in ("attack", "defence"):
         found.add_column(name, no_wrap=True)
     for name in ("claimed", "fresh", "gap", "releases"):
