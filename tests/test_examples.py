@@ -37,6 +37,14 @@ def test_science_prints_and_draws(tmp_path):
     assert run("science.py", *small) == first  # the same seed, the same table
 
 
+def test_attacks_print_and_draw(tmp_path):
+    picture = tmp_path / "attacks.png"
+    for _ in range(2):
+        printed = run("attacks.py", "--quick", "--output", str(picture))
+        assert printed.count("raw holdout") == 5
+        assert picture.stat().st_size > 20_000
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert names == {"plain_loop.py", "early_stopping.py", "science.py"}
+    assert names == {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py"}

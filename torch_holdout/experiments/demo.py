@@ -7,7 +7,8 @@ from typing import Any
 
 import torch_holdout as th
 from torch_holdout.experiments.digits import Run, early_stopping
-from torch_holdout.experiments.majority import Attack, guarded_answers, majority_attack
+from torch_holdout.experiments.doors import STATISTIC, GuardedDoor, RawDoor
+from torch_holdout.experiments.majority import Attack, majority_attack
 
 SIZE, QUERIES, BUDGET = 1000, 500, 20
 
@@ -31,7 +32,7 @@ def demo(picture: Path, *, epochs: int = 60, progress: bool = True) -> None:
         f"\n[bold]2. Why anyone should care[/bold]\n"
         f"{SIZE} labels are coin flips: nobody can be better than 50 %. An analyst asks for the "
         f"accuracy of {QUERIES} random classifiers, keeps those that look better than a coin, "
-        f"inverts the others, and lets them vote.\n"
+        f"inverts those that look worse, and lets them vote.\n"
     )
     raw, guarded, left = attacks()
     console.print(
@@ -49,21 +50,18 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
 
     ``seed`` makes the holdout's noise reproducible, for tests.
     """
-    raw = majority_attack(
-        lambda correct: float(correct.double().mean()), size=SIZE, queries=QUERIES, seed=11
-    )
+    raw = majority_attack(RawDoor(), size=SIZE, queries=QUERIES, seed=11)
     step = 1 / (2 * math.sqrt(SIZE))  # one standard error of the mean
     holdout = th.ReusableHoldout(
         "memory://",
         name="coin flips",
         size=SIZE,
-        statistics={"accuracy": th.ZeroOne()},
-        mechanism=th.Thresholdout(threshold=2 * step, sigma=step / 8, guess="last"),
+        statistics={STATISTIC: th.ZeroOne()},
+        mechanism=th.Thresholdout(threshold=4 * step, sigma=step / 8, guess="last"),
         budget=BUDGET,
         seed=seed,
     )
-    answers = guarded_answers(holdout, "accuracy")
-    guarded = majority_attack(answers, size=SIZE, queries=QUERIES, seed=11)
+    guarded = majority_attack(GuardedDoor(holdout), size=SIZE, queries=QUERIES, seed=11)
     return raw, guarded, holdout.status().budget_left
 
 
