@@ -236,6 +236,26 @@ def coin_flips(shape: tuple[int, ...], seed: int) -> Tensor:
     return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).bool()
 
 
+def fixed_integers(high: int, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return numbers from 0 to ``high - 1`` that only ``seed`` decides, for experiments (public).
+
+    Example:
+        >>> int(fixed_integers(10, (100,), seed=0).max()) < 10
+        True
+    """
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def fixed_gaussians(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return standard normal numbers that only ``seed`` decides, for experiments (public).
+
+    Example:
+        >>> fixed_gaussians((2, 3), seed=0).shape
+        torch.Size([2, 3])
+    """
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
 def fresh_secret(size: int = 32) -> bytes:
     """Return bytes nobody has seen, for keys and identifiers."""
     return os.urandom(size)
