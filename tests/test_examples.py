@@ -27,6 +27,15 @@ def test_early_stopping_continues_its_ledger(tmp_path):
     assert "asked 6 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "1")
 
 
+def test_mechanisms_are_compared_and_drawn(tmp_path):
+    picture = tmp_path / "mechanisms.png"
+    small = ("--seeds", "2", "--epochs", "3", "--configurations", "3", "--output", str(picture))
+    printed = run("mechanisms.py", *small)
+    for words in ("digits, CE/5", "noise labels, 0-1", "Ladder u/2 +noise", str(picture)):
+        assert words in printed
+    assert picture.stat().st_size > 20_000
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert names == {"plain_loop.py", "early_stopping.py"}
+    assert names == {"plain_loop.py", "early_stopping.py", "mechanisms.py"}

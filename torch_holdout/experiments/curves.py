@@ -149,7 +149,8 @@ def _ridge_scores(features: Tensor, y: Tensor, train: int, ridge: float) -> Tens
     own = features[:train]
     targets = functional.one_hot(y[:train], CLASSES).float()
     gram = own.T @ own + ridge * torch.eye(own.shape[1])
-    return features @ torch.linalg.solve(gram, own.T @ targets)
+    solution: Tensor = torch.linalg.solve(gram, own.T @ targets)
+    return features @ solution
 
 
 def _trained(x: Tensor, y: Tensor, task: Task, seed: int, epochs: int) -> Iterator[Tensor]:
@@ -158,7 +159,8 @@ def _trained(x: Tensor, y: Tensor, task: Task, seed: int, epochs: int) -> Iterat
     optimizer = torch.optim.Adam(weights, lr=task.rate)
     for epoch in range(epochs):
         order = torch.tensor(fixed_permutation(task.train, 1_000_000 * (seed + 1) + epoch))
-        for batch in order.split(BATCH):
+        for start in range(0, task.train, BATCH):
+            batch = order[start : start + BATCH]
             optimizer.zero_grad()
             functional.cross_entropy(_logits(x[batch], weights), y[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

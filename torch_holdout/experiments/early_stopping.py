@@ -327,9 +327,7 @@ def _alike(curves: Sequence[Curve]) -> Curve:
     return curves[0]
 
 
-def _trained(
-    task: Task, seeds: int, epochs: int, tell: Callable[[str], None]
-) -> list[list[Curve]]:
+def _trained(task: Task, seeds: int, epochs: int, tell: Callable[[str], None]) -> list[list[Curve]]:
     trained = []
     for seed in range(seeds):
         tell(f"{task.name}: training, seed {seed + 1} of {seeds}")
