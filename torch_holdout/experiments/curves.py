@@ -142,7 +142,7 @@ def noise_search(*, seed: int, configurations: int = 200) -> Curve:
 
 def _features(inputs: int, width: int, spread: int, seed: int) -> Tensor:
     weights = fixed_gaussians((inputs, 20 + 10 * width), seed)
-    return weights * (0.1 + 0.1 * spread) / math.sqrt(inputs)
+    return weights * (2 + spread) / math.sqrt(inputs)
 
 
 def _ridge_scores(features: Tensor, y: Tensor, train: int, ridge: float) -> Tensor:

@@ -101,6 +101,11 @@ class Row:
     gap: Estimate
     certificate: Estimate
 
+    @property
+    def certified(self) -> bool:
+        """Whether something can be claimed of what was reported: never of a returned guess."""
+        return not self.guesses_count and self.certificate.mean < 1
+
 
 def contenders(size: int, queries: int) -> list[Contender]:
     """Return the mechanisms to compare, with parameters matched to the holdout.
@@ -234,7 +239,7 @@ def table(rows: Sequence[Row], title: str = "") -> Any:
             f"{row.releases.mean:.0f}",
             f"{row.regret.mean:.3f} ± {row.regret.error:.3f}",
             f"{row.gap.mean:+.3f} ± {row.gap.error:.3f}",
-            _certified(row),
+            f"± {row.certificate.mean:.3f}" if row.certified else "none",
         )
     return made
 
@@ -347,9 +352,3 @@ def _row(curve: Curve, contender: Contender, outcomes: Sequence[Outcome]) -> Row
         gap=Estimate.of([o.gap for o in outcomes]),
         certificate=Estimate.of([o.certificate for o in outcomes]),
     )
-
-
-def _certified(row: Row) -> str:
-    if row.guesses_count or not row.certificate.mean < 1:
-        return "none"
-    return f"± {row.certificate.mean:.3f}"

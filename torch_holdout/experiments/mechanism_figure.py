@@ -57,9 +57,12 @@ def draw(rows: Sequence[Row], picture: Path) -> None:
 def _panel(axes: Any, data: str, loss: str, rows: Sequence[Row]) -> None:
     search = data == _SEARCH
     axes.axvspan(1.12, 1.65, color="0.93", lw=0)
-    for place, row in enumerate(rows):
-        shown = row.gap if search else row.regret
-        _point(axes, _across(row, place), shown, row)
+    without = [row.contender for row in rows if not row.certified]
+    for row in rows:
+        across = row.certificate.mean
+        if not row.certified:  # side by side, not on top of each other
+            across = _NOWHERE * (0.87 + 0.05 * without.index(row.contender))
+        _point(axes, across, row.gap if search else row.regret, row)
     axes.set_xscale("log")
     axes.set_xlim(0.08, 1.65)
     axes.set_xticks([*_TICKS, _NOWHERE], [*(f"{tick:g}" for tick in _TICKS), "none"])
@@ -82,13 +85,6 @@ def _point(axes: Any, x: float, y: Estimate, row: Row) -> None:
         x, y.mean, yerr=y.error, fmt=_marker(row), color=COLOURS[row.family], ms=8, elinewidth=1,
         mfc="white" if row.guesses_count else COLOURS[row.family], alpha=0.9, clip_on=False,
     )  # fmt: skip
-
-
-def _across(row: Row, place: int) -> float:
-    certified = row.certificate.mean
-    if row.guesses_count or not certified < 1:
-        return _NOWHERE * (0.87 + 0.05 * (place % 6))  # side by side, not on top of each other
-    return max(certified, 0.08)
 
 
 def _marker(row: Row) -> str:
