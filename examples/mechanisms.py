@@ -22,8 +22,8 @@ def progress(words: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--configurations", type=int, default=60, help="of the random search")
+    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--configurations", type=int, default=30, help="of the random search")
     parser.add_argument("--output", type=Path, default=Path("mechanisms.png"))
     arguments = parser.parse_args()
 
@@ -36,10 +36,10 @@ def main() -> None:
     progress("")
     console = Console(highlight=False)
     for (data, loss), own in groups(rows).items():
-        console.print(table(own, title=f"{data}, {loss}"))
+        console.print(table(own, title=f"{data}, {loss}"), "")
     print(
         "Regret: fresh loss of the chosen model minus the best. Gap: reported minus fresh loss, "
-        "below 0 is too optimistic.\nCertificate: with 95 % confidence every released loss is this "
+        "below 0 is too optimistic.\nCertified: with 95 % confidence every released loss is this "
         "near to the population's. All losses are in [0, 1]."
     )
     for task in TASKS:

@@ -131,9 +131,7 @@ def test_guesses_as_incumbents_are_biased_by_about_the_threshold_and_releases_ar
     """
     for loss in (CROSS_ENTROPY, ZERO_ONE):
         curve = digits(loss)
-        strict, loose = (
-            contender(f"Thr(train) T=4u{words}", curve) for words in ("", ", guesses count")
-        )
+        strict, loose = (contender(f"Thr(train) T=4u{words}", curve) for words in ("", " +guesses"))
         threshold, noise = strict.mechanism.threshold, strict.mechanism.sigma
         assert -1.5 * threshold < bias(curve, loose) < -0.5 * threshold
         assert abs(bias(curve, strict)) < 12 * noise + 0.51 / 128
@@ -144,9 +142,7 @@ def test_twin_that_lets_guesses_count_is_caught_by_the_gap():
     differed by -1.09 T, standard deviation 0.10 T, and always by more than 0.8 T: T/2 is six away.
     """
     curve = digits(CROSS_ENTROPY)
-    strict, loose = (
-        outcome(f"Thr(train) T=4u{words}", curve).gap for words in ("", ", guesses count")
-    )
+    strict, loose = (outcome(f"Thr(train) T=4u{words}", curve).gap for words in ("", " +guesses"))
     assert loose < strict - 2 * unit(curve)
 
 

@@ -227,11 +227,13 @@ def table(rows: Sequence[Row], title: str = "") -> Any:
         >>> table(compare([noise_search(seed=0, configurations=2)], only=["raw"])).row_count
         1
     """
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(title=title or None, title_justify="left")
+    # Narrow enough for 80 columns.
+    made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, show_edge=False)
     made.add_column("mechanism", no_wrap=True)
-    for name in ("releases", "regret", "gap", "certificate"):
+    for name in ("releases", "regret", "gap", "certified"):
         made.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         made.add_row(
@@ -275,7 +277,7 @@ def _thresholdouts(label: str, threshold: float, noise: float) -> list[Contender
         made.append(_limited(f"Thr({rule}) T={label}", rule, mechanism))
     if label == "4u":
         mechanism = th.Thresholdout(threshold=threshold, sigma=threshold * noise, guess="train")
-        made.append(_limited(f"Thr(train) T={label}, guesses count", "train", mechanism, True))
+        made.append(_limited(f"Thr(train) T={label} +guesses", "train", mechanism, True))
     return made
 
 

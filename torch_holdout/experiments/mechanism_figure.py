@@ -64,7 +64,7 @@ def _panel(axes: Any, data: str, loss: str, rows: Sequence[Row]) -> None:
             across = _NOWHERE * (0.87 + 0.05 * without.index(row.contender))
         _point(axes, across, row.gap if search else row.regret, row)
     axes.set_xscale("log")
-    axes.set_xlim(0.08, 1.65)
+    axes.set_xlim(0.05, 1.65)
     axes.set_xticks([*_TICKS, _NOWHERE], [*(f"{tick:g}" for tick in _TICKS), "none"])
     axes.minorticks_off()
     axes.set_xlabel("certificate: ± on a reported loss, 95 %, loss in [0, 1]")
@@ -90,7 +90,7 @@ def _point(axes: Any, x: float, y: Estimate, row: Row) -> None:
 def _marker(row: Row) -> str:
     if row.family == "raw":
         return "X"
-    label = row.contender.removesuffix(", guesses count").split("=")[-1].removeprefix("Ladder ")
+    label = row.contender.removesuffix(" +guesses").split("=")[-1].removeprefix("Ladder ")
     return MARKERS[label]
 
 
