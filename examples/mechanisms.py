@@ -22,8 +22,8 @@ def progress(words: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--configurations", type=int, default=30, help="of the random search")
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--configurations", type=int, default=20, help="of the random search")
     parser.add_argument("--output", type=Path, default=Path("mechanisms.png"))
     arguments = parser.parse_args()
 

@@ -239,8 +239,8 @@ def table(rows: Sequence[Row], title: str = "") -> Any:
         made.add_row(
             row.contender,
             f"{row.releases.mean:.0f}",
-            f"{row.regret.mean:.3f} ± {row.regret.error:.3f}",
-            f"{row.gap.mean:+.3f} ± {row.gap.error:.3f}",
+            f"{row.regret.mean:.3f}±{row.regret.error:.3f}",
+            f"{row.gap.mean:+.3f}±{row.gap.error:.3f}",
             f"± {row.certificate.mean:.3f}" if row.certified else "none",
         )
     return made
