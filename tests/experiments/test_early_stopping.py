@@ -214,7 +214,9 @@ def test_the_truth_of_a_search_on_noise_is_ninety_percent():
 
 
 def test_fewer_releases_certify_more():
-    """Certain: counting pays for releases, and less for a Ladder's, which only fall."""
+    """Counting pays for releases, and less for a Ladder's, which only fall. Not certain: the order
+    rests on how many each makes on this curve.
+    """
     curve = shortened(digits(ZERO_ONE), 60)
     found = {n: outcome(n, curve) for n in ("Ladder u/2", "Thr(train) T=u", "Gauss s=u/8", "raw")}
     widths = [found[name].certificate for name in found]
