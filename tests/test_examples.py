@@ -45,6 +45,16 @@ def test_attacks_print_and_draw(tmp_path):
         assert picture.stat().st_size > 20_000
 
 
+def test_mechanisms_are_compared_and_drawn(tmp_path):
+    picture = tmp_path / "mechanisms.png"
+    small = ("--seeds", "2", "--epochs", "3", "--configurations", "3", "--output", str(picture))
+    printed = run("mechanisms.py", *small)
+    for words in ("digits, CE/5", "noise labels, 0-1", "Ladder u/2 +noise", str(picture)):
+        assert words in printed
+    assert picture.stat().st_size > 20_000
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert names == {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py"}
+    known = {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py", "mechanisms.py"}
+    assert names == known

@@ -260,6 +260,16 @@ def laplace_numbers(shape: tuple[int, ...], seed: int) -> Tensor:
     return pair[0] - pair[1]
 
 
+def fixed_integers(high: int, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return numbers from 0 to ``high - 1`` that only ``seed`` decides, for experiments (public).
+
+    Example:
+        >>> int(fixed_integers(10, (100,), seed=0).max()) < 10
+        True
+    """
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed))
+
+
 def fresh_secret(size: int = 32) -> bytes:
     """Return bytes nobody has seen, for keys and identifiers."""
     return os.urandom(size)

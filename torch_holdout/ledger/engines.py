@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -308,6 +309,7 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
+@lru_cache(maxsize=1)
 def library_version() -> str:
     """Name and version of this library."""
     try:
