@@ -19,6 +19,7 @@ ORDER = [
         "planning",
         "arguments",
         "holdout",
+        "multiplicative_weights",
         "eval_mode",
         "metrics",
         "_audit_exact",

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from torch_holdout.mechanisms.sparse import SparseVector as SparseVector
     from torch_holdout.mechanisms.thresholdout import Thresholdout as Thresholdout
     from torch_holdout.metrics import ReusableHoldoutMetric as ReusableHoldoutMetric
+    from torch_holdout.multiplicative_weights import (
+        MultiplicativeWeights as MultiplicativeWeights,
+    )
     from torch_holdout.planning import Plan as Plan
     from torch_holdout.planning import certificate as certificate
     from torch_holdout.planning import max_queries as max_queries
@@ -56,6 +59,7 @@ _HOME = {
     "Ladder": "mechanisms.ladder",
     "LaplaceMechanism": "mechanisms.laplace",
     "LedgerError": "errors",
+    "MultiplicativeWeights": "multiplicative_weights",
     "PartialPassError": "errors",
     "Plan": "planning",
     "ReusableHoldout": "holdout",

@@ -282,6 +282,46 @@ class TestTrainGuess:
         assert set(seen) == {(False, False)}
 
 
+class TestEstimationSets:
+    def guarded(self, sets=3, rounds=3):
+        """Estimation sets of 40 examples each."""
+        loaders = [loader(data(40, seed=20 + k), batch_size=25) for k in range(sets)]
+        rule = th.EffectiveRounds(threshold=0.01, sigma=0.0, rounds=rounds)
+        account = holdout(mechanism=rule, budget=rounds, grid=2**16)
+        return HoldoutGuard(account, guess_dataloaders=loaders, on_exhausted="freeze")
+
+    def test_each_release_moves_on_to_the_next_set(self):
+        guard, module, used = self.guarded(), network(), []
+
+        class Watch(package("lightning.pytorch").Callback):
+            def on_validation_end(self, trainer, pl_module):
+                if not trainer.sanity_checking:
+                    used.append(guard.holdout.estimation_set())
+
+        fit(trainer([guard, Watch()], max_epochs=4), module)
+        assert used == sorted(used)
+        assert used[-1] == min(2, guard.holdout.status().releases)
+        assert guard.holdout.status().releases == 3  # sets of 40 are too small to agree for long
+
+    def test_a_guess_is_the_current_sets_mean(self):
+        """A set that is the holdout itself agrees with it, so it is returned, on the grid."""
+        rule = th.EffectiveRounds(threshold=0.01, sigma=0.0, rounds=2)
+        account = holdout(mechanism=rule, budget=2, grid=64)
+        guard = HoldoutGuard(account, guess_dataloaders=[loader(), loader()])
+        module = network()
+        fit(trainer([guard], max_epochs=1), module)
+        found = value_on(module, data())
+        for name, answer in guard.answers.items():
+            width = 5.0 if name == "val_loss" else 1.0
+            assert answer.kind == "guess"
+            assert answer.value == pytest.approx(found[name], abs=width / 128 + 1e-6)
+        assert account.status().releases == 0
+
+    def test_one_loader_for_each_set(self):
+        with pytest.raises(InvalidArgumentError, match="each of 4 estimation sets, but got 3"):
+            fit(trainer([self.guarded(sets=3, rounds=4)]), network())
+
+
 class TestExistingCode:
     def test_a_logged_mean_raises_in_the_sanity_check_with_the_diff(self):
         def logging_step(self, batch, batch_idx):
