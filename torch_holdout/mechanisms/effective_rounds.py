@@ -1,25 +1,15 @@
 """EffectiveRounds (Dwork et al., arXiv 1411.2664): estimation sets and a detection holdout."""
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar, final
 
 from torch_holdout.checks import plain_whole, require_whole
-from torch_holdout.mechanisms.base import (
-    Decision,
-    Mechanism,
-    Query,
-    Release,
-    require_sigma,
-    require_threshold,
-)
-from torch_holdout.mechanisms.sparse_vector import distance_to_guess, sparse_decision
+from torch_holdout.mechanisms.kinds import StaysNearGuess
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class EffectiveRounds(Mechanism):
+class EffectiveRounds(StaysNearGuess):
     r"""Answer from an estimation set until the holdout shows that it has been overfitted.
 
     There are ``rounds`` estimation sets, disjoint from each other, from the training data and from
@@ -50,12 +40,9 @@ class EffectiveRounds(Mechanism):
     rounds: int
 
     def __post_init__(self) -> None:
-        require_threshold("threshold", self.threshold)
-        require_sigma(self.sigma)
+        self._check_distance("threshold")
         object.__setattr__(self, "rounds", plain_whole(self.rounds))
         require_whole("rounds", self.rounds, 1, 10**6)
-        object.__setattr__(self, "threshold", float(self.threshold))
-        object.__setattr__(self, "sigma", float(self.sigma))
 
     @property
     def estimation_sets(self) -> int | None:
@@ -74,22 +61,3 @@ class EffectiveRounds(Mechanism):
     def wants_guess(self) -> bool:
         """Whether the caller must bring the estimate: always."""
         return True
-
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
-        """Return the estimate."""
-        return given
-
-    def guess_distance(self) -> float:
-        """Return T."""
-        return self.threshold
-
-    def epsilon_per_step(self, units: int) -> float:
-        r"""Return :math:`a = 1/(u\sigma)`."""
-        return math.inf if self.sigma == 0 else 1.0 / (units * self.sigma)
-
-    def decide(self, query: Query) -> Decision:
-        """Compare with the estimate, and release if it is too far off."""
-        gap = distance_to_guess(query)
-        return sparse_decision(query, gap, self.threshold, self.sigma * query.levels)

@@ -2,17 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar, Literal, final
 
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release, require_sigma
+from torch_holdout.mechanisms.base import Decision, Query, require_sigma
+from torch_holdout.mechanisms.kinds import AnswersEverything
 from torch_holdout.mechanisms.sparse_vector import to_grid
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GaussianMechanism(Mechanism):
+class GaussianMechanism(AnswersEverything):
     r"""Answer every query with :math:`h + N(0, \sigma^2)`, discrete, rounded to the grid.
 
     Guarantee:
@@ -29,9 +29,7 @@ class GaussianMechanism(Mechanism):
         0.02
     """
 
-    compares: ClassVar[bool] = False
     currency: ClassVar[Literal["epsilon", "rho"]] = "rho"
-    guess_rule: ClassVar[str | None] = None
 
     sigma: float
 
@@ -44,16 +42,6 @@ class GaussianMechanism(Mechanism):
     def identity(self) -> dict[str, Any]:
         """Return name and parameter."""
         return {"kind": "gaussian", "sigma": self.sigma}
-
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
-        """Return no guess: every query is released."""
-        return None
-
-    def guess_distance(self) -> float:
-        """Return 0: there are no guesses."""
-        return 0.0
 
     def epsilon_per_step(self, units: int) -> float:
         """Return infinity: Gaussian noise has no pure epsilon."""

@@ -1,24 +1,17 @@
 """The Ladder (Blum and Hardt 2015), with a fixed step, with and without noise."""
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, final
 
-from torch_holdout.mechanisms.base import (
-    Decision,
-    Mechanism,
-    Query,
-    Release,
-    require_sigma,
-    require_threshold,
-)
+from torch_holdout.mechanisms.base import Decision, Query, Release
+from torch_holdout.mechanisms.kinds import ComparesInRounds
 from torch_holdout.mechanisms.sparse_vector import sparse_decision, to_levels
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Ladder(Mechanism):
+class Ladder(ComparesInRounds):
     r"""Publish a value only when it beats the best published one by more than a step.
 
     With the holdout's mean :math:`h` and the best published value :math:`g` (better is lower; for
@@ -52,10 +45,7 @@ class Ladder(Mechanism):
     sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        require_threshold("step", self.step)
-        require_sigma(self.sigma)
-        object.__setattr__(self, "step", float(self.step))
-        object.__setattr__(self, "sigma", float(self.sigma))
+        self._check_distance("step")
 
     def identity(self) -> dict[str, Any]:
         """Return name and parameters."""
@@ -74,10 +64,6 @@ class Ladder(Mechanism):
     def guess_distance(self) -> float:
         """Return the step."""
         return self.step
-
-    def epsilon_per_step(self, units: int) -> float:
-        r"""Return :math:`a = 1/(u\sigma)`."""
-        return math.inf if self.sigma == 0 else 1.0 / (units * self.sigma)
 
     def decide(self, query: Query) -> Decision:
         """Compare with the best, and publish an improvement."""

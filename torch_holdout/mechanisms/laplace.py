@@ -1,12 +1,12 @@
 """The Laplace mechanism: every query answered, with noise."""
 
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from torch_holdout.checks import require_number
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release
+from torch_holdout.mechanisms.base import Decision, Query
+from torch_holdout.mechanisms.kinds import AnswersEverything
 from torch_holdout.mechanisms.sparse_vector import sparse_decision
 
 _SMALLEST, _LARGEST = 1e-9, 1e3
@@ -14,7 +14,7 @@ _SMALLEST, _LARGEST = 1e-9, 1e3
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LaplaceMechanism(Mechanism):
+class LaplaceMechanism(AnswersEverything):
     r"""Answer every query with :math:`h + \mathrm{Lap}(1/(u\varepsilon))`, rounded to the grid.
 
     Guarantee:
@@ -30,9 +30,6 @@ class LaplaceMechanism(Mechanism):
         0.1
     """
 
-    compares: ClassVar[bool] = False
-    guess_rule: ClassVar[str | None] = None
-
     epsilon: float
 
     def __post_init__(self) -> None:
@@ -47,16 +44,6 @@ class LaplaceMechanism(Mechanism):
     def identity(self) -> dict[str, Any]:
         """Return name and parameter."""
         return {"kind": "laplace", "epsilon": self.epsilon}
-
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
-        """Return no guess: every query is released."""
-        return None
-
-    def guess_distance(self) -> float:
-        """Return 0: there are no guesses."""
-        return 0.0
 
     def epsilon_per_step(self, units: int) -> float:
         """Return epsilon, whatever the number of units: the noise follows it."""

@@ -1,24 +1,14 @@
 """Numeric SPARSE: Thresholdout's rule with whatever guess the caller brings."""
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, final
 
-from torch_holdout.mechanisms.base import (
-    Decision,
-    Mechanism,
-    Query,
-    Release,
-    require_sigma,
-    require_threshold,
-)
-from torch_holdout.mechanisms.sparse_vector import distance_to_guess, sparse_decision
+from torch_holdout.mechanisms.kinds import StaysNearGuess
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SparseVector(Mechanism):
+class SparseVector(StaysNearGuess):
     r"""Return the caller's guess while the holdout agrees with it; else pay for an answer.
 
     ``release(..., guess=...)`` must bring a guess with every query: a number in the statistic's own
@@ -43,10 +33,7 @@ class SparseVector(Mechanism):
     sigma: float
 
     def __post_init__(self) -> None:
-        require_threshold("threshold", self.threshold)
-        require_sigma(self.sigma)
-        object.__setattr__(self, "threshold", float(self.threshold))
-        object.__setattr__(self, "sigma", float(self.sigma))
+        self._check_distance("threshold")
 
     def identity(self) -> dict[str, Any]:
         """Return name and parameters."""
@@ -55,22 +42,3 @@ class SparseVector(Mechanism):
     def wants_guess(self) -> bool:
         """Whether the caller must bring a guess: always."""
         return True
-
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
-        """Return the caller's guess."""
-        return given
-
-    def guess_distance(self) -> float:
-        """Return T."""
-        return self.threshold
-
-    def epsilon_per_step(self, units: int) -> float:
-        r"""Return :math:`a = 1/(u\sigma)`."""
-        return math.inf if self.sigma == 0 else 1.0 / (units * self.sigma)
-
-    def decide(self, query: Query) -> Decision:
-        """Compare with the guess, and release if it is too far off."""
-        gap = distance_to_guess(query)
-        return sparse_decision(query, gap, self.threshold, self.sigma * query.levels)

@@ -1,6 +1,5 @@
 """Thresholdout: the reusable holdout of Dwork et al., NIPS 2015 (arXiv 1506.02629)."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,20 +12,13 @@ from torch_holdout.checks import (
     require_text,
 )
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms.base import (
-    Decision,
-    Mechanism,
-    Query,
-    Release,
-    require_sigma,
-    require_threshold,
-)
-from torch_holdout.mechanisms.sparse_vector import distance_to_guess, sparse_decision
+from torch_holdout.mechanisms.base import Release
+from torch_holdout.mechanisms.kinds import StaysNearGuess
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Thresholdout(Mechanism):
+class Thresholdout(StaysNearGuess):
     r"""Return the guess while the holdout agrees with it; pay for an answer when it does not.
 
     With the holdout's mean :math:`h`, the guess :math:`g` and one secret :math:`\hat T = T +
@@ -60,10 +52,7 @@ class Thresholdout(Mechanism):
     initial: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        require_threshold("threshold", self.threshold)
-        object.__setattr__(self, "threshold", float(self.threshold))
-        require_sigma(self.sigma)
-        object.__setattr__(self, "sigma", float(self.sigma))
+        self._check_distance("threshold")
         require_choice("guess", self.guess, ("train", "last"))
         if self.initial is None:
             return
@@ -97,16 +86,3 @@ class Thresholdout(Mechanism):
         if self.guess == "train" or last is None:
             return given
         return last.value
-
-    def guess_distance(self) -> float:
-        """Return T."""
-        return self.threshold
-
-    def epsilon_per_step(self, units: int) -> float:
-        r"""Return :math:`a = 1/(u\sigma)`."""
-        return math.inf if self.sigma == 0 else 1.0 / (units * self.sigma)
-
-    def decide(self, query: Query) -> Decision:
-        """Compare with the guess, and release if it is too far off; without a guess, release."""
-        gap = distance_to_guess(query)
-        return sparse_decision(query, gap, self.threshold, self.sigma * query.levels)
