@@ -10,7 +10,8 @@ import torch_holdout
 
 PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
-    *("errors", "checks", "search", "traces", "noise", "ranks", "content", "statistics", "weights"),
+    *("errors", "checks", "search", "traces", "noise", "ranks", "content", "statistics"),
+    *("blockwise", "weights"),
     *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds", "terms"),
     *(
         "registration",
@@ -101,7 +102,8 @@ def test_twin_that_samples_elsewhere_is_caught():
 
 
 def opens_raw(source):
-    return any(isinstance(n, ast.Attribute) and n.attr == "_sealed" for n in ast.walk(source))
+    raw = ("_sealed", "_rows")
+    return any(isinstance(n, ast.Attribute) and n.attr in raw for n in ast.walk(source))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -54,7 +54,14 @@ def test_mechanisms_are_compared_and_drawn(tmp_path):
     assert picture.stat().st_size > 20_000
 
 
+def test_blockwise_auroc_shows_the_distance_to_the_whole():
+    printed = run("blockwise_auroc.py", "--size", "2000")
+    assert "AUROC of all 2000 examples" in printed
+    assert len(printed.splitlines()) == 10
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
     known = {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py", "mechanisms.py"}
+    known |= {"blockwise_auroc.py"}
     assert names == known

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch_holdout.blockwise import Blockwise as Blockwise
     from torch_holdout.bounds.certificate import Certificate as Certificate
     from torch_holdout.bounds.certificate import Interval as Interval
     from torch_holdout.data_fingerprint import fingerprint as fingerprint
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Answer": "results",
+    "Blockwise": "blockwise",
     "BoundedMean": "statistics",
     "BudgetExhaustedError": "errors",
     "Certificate": "bounds.certificate",

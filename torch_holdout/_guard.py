@@ -19,6 +19,7 @@ from torch_holdout._requirements import (
     listed,
     require_batches,
     require_distinct,
+    require_in_order,
     require_loaders,
     require_whole_loader,
 )
@@ -226,6 +227,11 @@ class HoldoutGuardHooks:
     # ---- during a pass
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
+        validating = self.stage == "validate"
+        loaders = trainer.val_dataloaders if validating else trainer.test_dataloaders
+        own = [*listed(loaders)][self.dataloader_idx : self.dataloader_idx + 1]
+        for loader in own:
+            require_in_order(loader, self.holdout.statistics)
         rank, world = rank_and_world()
         self._evaluation = Evaluation(
             self.holdout, pl_module, version=self.version, rank=rank, world=world

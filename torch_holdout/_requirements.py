@@ -1,11 +1,14 @@
 """What a guard must know of the Trainer, the module and its own arguments before anything runs."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from torch.utils.data import RandomSampler
 
 from torch_holdout.checks import require_whole
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.statistics import Statistic
 
 
 def require_whole_loader(trainer: Any, stage: str) -> None:
@@ -41,6 +44,18 @@ def require_batches(step: Callable[..., Any]) -> None:
         raise InvalidArgumentError(
             "Expected a step that takes a batch, but this one takes `dataloader_iter`, which hides "
             "which loader a batch is from. Use step(self, batch, batch_idx)."
+        )
+
+
+def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
+    """Refuse a shuffling loader where blocks are cut by the examples' numbers."""
+    blockwise = [name for name, statistic in statistics.items() if statistic.buffers]
+    sampler = getattr(loader, "sampler", None)
+    shuffled = isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False)
+    if blockwise and shuffled:
+        raise InvalidArgumentError(
+            f"Expected a holdout loader that keeps the order, because the blocks of {blockwise} "
+            f"are cut by the examples' numbers, but it shuffles. Use shuffle=False."
         )
 
 

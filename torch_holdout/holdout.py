@@ -37,7 +37,7 @@ from torch_holdout.mechanisms.sparse_vector import to_levels
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout.overview import certificate_of, interval_of, intervals_of, status_of
 from torch_holdout.planning import Plan, planned_arguments
-from torch_holdout.ranks import gathered, on_first_rank
+from torch_holdout.ranks import gathered, gathered_rows, on_first_rank, rank_and_world
 from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
 from torch_holdout.statistics import SealedSums, Statistic
@@ -244,10 +244,7 @@ class ReusableHoldout:
         return intervals_of(summary, self.mechanism, answers, failure)
 
     def interval(self, answer: Answer, failure: float = 0.05) -> Interval:
-        """Say of one answer where the population value lies; see ``intervals``.
-
-        An exhausted or stale answer has none.
-        """
+        """Say of one answer where the population value lies; exhausted and stale ones have none."""
         require_instance("answer", answer, Answer)
         return interval_of(answer, self.intervals(failure))
 
@@ -305,8 +302,9 @@ class ReusableHoldout:
         if any(row[-1] for row in rows):
             raise HoldoutError("Another rank could not ask; nothing was released or charged.")
         readings = self._readings(asked, rows, query, guesses)
-        for reading in readings.values():
+        for name, reading in readings.items():
             self._require_whole_pass(reading)
+            readings[name] = self._of_blocks(reading, sums[name], guesses.get(name))
 
         def answers() -> dict[str, Answer]:
             if self.mechanism.estimation_sets is not None:
@@ -314,6 +312,21 @@ class ReusableHoldout:
             return {name: self._answer(name, readings[name], fresh) for name in asked}
 
         return on_first_rank(world, answers)
+
+    def _of_blocks(
+        self, reading: "_Reading", sums: SealedSums, guess: float | SealedSums | None
+    ) -> "_Reading":
+        """Complete a reading with the metric of every block, if there are; all ranks take part."""
+        statistic, levels, world = sums.statistic, sums.resolution, sums.world
+        if not statistic.buffers:
+            return reading
+        reading = replace(reading, total=_block_total(sums, statistic, levels, world) or 0)
+        guessed = None
+        if self.mechanism.wants_guess():  # whether or not this rank has rows of it
+            guessed = _block_total(guess, statistic, levels, world)
+        if guessed is None:
+            return reading
+        return replace(reading, guess=Fraction(guessed, statistic.units(self.size) * levels))
 
     def _problem(
         self,
@@ -520,10 +533,20 @@ def _packed(
 
 
 def _column(sums: SealedSums | None) -> Tensor:
-    if not isinstance(sums, SealedSums) or sums._sealed is None:
+    if not isinstance(sums, SealedSums):
         return torch.zeros(3, dtype=torch.int64)
+    if sums._sealed is None:  # nothing yet, or rows that are added up after the pass
+        return torch.tensor([0, sums.kept, sums.seen])
     counts = sums._sealed.new_tensor([sums.kept, sums.seen])
     return torch.cat([sums._sealed.view(1), counts])
+
+
+def _block_total(sums: object, statistic: Statistic, levels: int, world: int) -> int | None:
+    """Compute every block on the first rank; the others bring their rows."""
+    rows = sums._rows if isinstance(sums, SealedSums) else []
+    columns = gathered_rows(tuple(torch.cat(parts) for parts in zip(*rows, strict=True)), world)
+    first = world == 1 or rank_and_world()[0] == 0
+    return statistic.total(columns, levels) if first and columns else None
 
 
 def _query_key(statistic: Statistic, query: str) -> str:

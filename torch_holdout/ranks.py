@@ -35,6 +35,38 @@ def gathered(packed: Tensor, world: int) -> list[list[int]]:
     return list(torch.stack(rows).tolist())
 
 
+def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]:
+    """Return every rank's rows in the order of the dataset: rank r has rows r, r + world, ...
+
+    A rank without rows takes part with none.
+
+    Example:
+        >>> gathered_rows((torch.arange(3),), world=1)
+        (tensor([0, 1, 2]),)
+    """
+    if world == 1:
+        return columns
+    own = [(column.dtype, tuple(column.shape)) for column in columns]
+    facts: list[Any] = [None] * world
+    dist.all_gather_object(facts, own)
+    pattern: list[Any] = next((known for known in facts if known), [])
+    counts = [known[0][1][0] if known else 0 for known in facts]
+    device = columns[0].device if columns else torch.device("cpu")
+    if dist.get_backend() == "nccl":
+        device = torch.device("cuda", torch.cuda.current_device())
+    found = []
+    for position, (dtype, shape) in enumerate(pattern):
+        whole = torch.zeros((max(counts), *shape[1:]), dtype=dtype, device=device)
+        if columns:
+            whole[: len(columns[position])] = columns[position].to(device)
+        parts = [torch.empty_like(whole) for _ in range(world)]
+        dist.all_gather(parts, whole)
+        mixed = torch.stack(parts, dim=1).flatten(0, 1)  # row j of rank r at j * world + r
+        real = [j < counts[r] for j in range(max(counts)) for r in range(world)]
+        found.append(mixed[torch.tensor(real, device=device)])
+    return tuple(found)
+
+
 def on_first_rank(world: int, action: Callable[[], _Result]) -> _Result:
     """Run on rank 0 and give every rank its result, or its error, so that none waits forever."""
     if world == 1:

@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, final
+from typing import Any, ClassVar, Literal, NoReturn, final
 
 import torch
 from torch import Tensor
@@ -25,8 +25,13 @@ Mode = Literal["min", "max"]
 
 
 class Statistic(ABC):
-    """What may be asked of a holdout: a bounded value per unit, averaged over the units."""
+    """What may be asked of a holdout: a bounded value per unit, averaged over the units.
 
+    One that ``buffers`` needs all rows at once: ``rows`` checks a batch of them and ``total`` turns
+    all of them into the sum of levels.
+    """
+
+    buffers: ClassVar[bool] = False
     low: float
     high: float
     mode: Mode
@@ -46,6 +51,14 @@ class Statistic(ABC):
     @abstractmethod
     def levels(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
         """Turn the arguments of one ``update`` into integer levels, one per example."""
+
+    def rows(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
+        """Check the arguments of one ``update``, if they are buffered."""
+        raise NotImplementedError
+
+    def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
+        """Return the sum of levels of all buffered rows. Raw."""
+        raise NotImplementedError
 
     def to_user(self, normalised: float) -> float:
         """Map [0, 1] back to the user's own units, never outside the bounds."""
@@ -209,7 +222,9 @@ class SealedSums:
         <sealed sum of 2 examples>
     """
 
-    __slots__ = ("_sealed", "kept", "limit", "owner", "resolution", "seen", "statistic", "world")
+    __slots__ = (
+        "_rows", "_sealed", "kept", "limit", "owner", "resolution", "seen", "statistic", "world",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -229,9 +244,13 @@ class SealedSums:
         self.kept = 0
         self.limit = None if size is None or world == 1 else max(0, -(-(size - rank) // world))
         self._sealed: Tensor | None = None
+        self._rows: list[tuple[Tensor, ...]] = []
 
     def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""
+        if self.statistic.buffers:
+            self._buffer(self.statistic.rows(arguments, named))
+            return
         levels = self.statistic.levels(arguments, named, self.resolution).clamp(0, self.resolution)
         self.seen += levels.shape[0]
         if self.limit is not None:
@@ -240,6 +259,14 @@ class SealedSums:
         batch = levels.sum()
         # Not in place: a tensor made under inference_mode could not be changed outside it.
         self._sealed = batch if self._sealed is None else self._sealed.to(batch.device) + batch
+
+    def _buffer(self, rows: tuple[Tensor, ...]) -> None:
+        batch = len(rows[0])
+        self.seen += batch
+        if self.limit is not None:
+            batch = min(batch, max(0, self.limit - self.kept))
+        self.kept += batch
+        self._rows.append(tuple(column.narrow(0, 0, batch) for column in rows))
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.

@@ -11,6 +11,7 @@ import torch_holdout as th
 from torch import nn
 from torch.utils.data import DistributedSampler
 from torch_holdout.errors import HoldoutError
+from torchmetrics.classification import BinaryAUROC
 
 from support.holdouts import correct, make_holdout
 from support.mechanisms import MECHANISMS, guess_of
@@ -274,3 +275,37 @@ def test_every_mechanism_says_the_same_on_one_and_two_ranks(url, tmp_path):
     for name, mechanism in MECHANISMS.items():
         account = holdout_at(url, name=name, mechanism=mechanism, grid=64, seed=4)
         assert account.status().queries == 4  # one charge, not one per rank
+
+
+def blockwise(rank, world, url):
+    """AUROC by blocks of 501 sharded, padded examples; the guess loader may miss a rank."""
+    generator = torch.Generator().manual_seed(1)
+    target = (torch.rand(SIZE, generator=generator) < 0.4).long()
+    preds = torch.sigmoid(target + torch.randn(SIZE, generator=generator))
+    seen = []
+    for rule in ("last", "train"):
+        holdout = holdout_at(
+            url,
+            name=rule,
+            statistics={"auroc": th.Blockwise(BinaryAUROC(), 7, 0.0, 1.0)},
+            mechanism=th.Thresholdout(threshold=0.01, sigma=0.0, guess=rule),
+            grid=2**20,
+        )
+        sums = holdout.accumulator("auroc", rank=rank, world=world)
+        shards = batches(rank, world, torch.arange(SIZE))
+        for shard in shards:
+            sums.update(preds[shard], target[shard])
+        guess = {}
+        if rule == "train":
+            guess = {"guess": holdout.accumulator("auroc", role="guess")}
+            if rank == 0:  # as if the guess loader had a single batch
+                guess["guess"].update(preds[:100], 1 - target[:100])
+        seen.append(holdout.release("auroc", sums, query="weights", **guess).value)
+    return seen
+
+
+def test_blocks_are_the_same_on_one_and_more_ranks(url, tmp_path):
+    alone = blockwise(0, 1, f"sqlite:///{tmp_path}/alone.db")
+    for world in (2, 3):
+        other = f"sqlite:///{tmp_path}/{world}.db"
+        assert run(blockwise, other, world) == [alone] * world

@@ -20,6 +20,7 @@ from torch_holdout.errors import (
 )
 from torch_holdout.lightning import HoldoutGuard
 from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAUROC
 
 from support.guarded import (
     NAMESPACES,
@@ -280,6 +281,35 @@ class TestTrainGuess:
 
         fit(trainer([self.guarded()], max_epochs=1), network(validation_step=step))
         assert set(seen) == {(False, False)}
+
+
+class TestBlockwise:
+    def guarded(self):
+        statistics = {
+            "val_auroc": th.Blockwise(MulticlassAUROC(3), 8, 0.0, 1.0),
+            "val_acc": th.BoundedMean(0.0, 1.0, mode="max"),
+        }
+        return HoldoutGuard(holdout(statistics=statistics))
+
+    def step(self, batch, batch_idx):
+        logits = self(batch[0])
+        return {"val_auroc": (logits, batch[1]), "val_acc": logits.argmax(1) == batch[1]}
+
+    def test_a_metric_that_is_no_mean_is_published(self):
+        guard = self.guarded()
+        run = fit(trainer([guard]), network(validation_step=TestBlockwise.step))
+        assert 0 <= float(run.callback_metrics["val_auroc"]) <= 1
+        assert guard.holdout.status().queries == 6
+        assert guard.holdout.status().statistics["val_auroc"]["units"] == 8
+
+    def test_a_shuffling_loader_is_refused(self):
+        shuffled = loader(shuffle=True)
+        with pytest.raises(InvalidArgumentError, match="keeps the order"):
+            fit(
+                trainer([self.guarded()]),
+                network(validation_step=TestBlockwise.step),
+                val=shuffled,
+            )
 
 
 class TestEstimationSets:
