@@ -126,6 +126,53 @@ class TestDegenerate:
             assert abs(by_hand(changed, target) - base) <= 1 / 10 + 1e-9
 
 
+class TestOneExampleOneBlock:
+    def test_a_reused_buffer_does_not_repeat_an_example(self):
+        """Outputs that are overwritten in place (captured graphs) must be copied."""
+        preds, target = scores()
+        holdout, buffer = account(), torch.empty(60)
+        sums = holdout.accumulator("val_auroc")
+        for p, t in zip(preds.split(60), target.split(60), strict=True):
+            sums.update(buffer.copy_(p), t)
+        found = holdout.release("val_auroc", sums, query="w").value
+        assert found == pytest.approx(by_hand(preds, target), abs=1e-4)
+
+    def test_a_warning_that_is_given_once_counts_in_every_block(self):
+        """torch warns once per process about some things; identical blocks are alike anyway."""
+
+        def deprecated(preds, target):
+            return preds.reshape(-1, 1, 1).T.mean() * 0 + 1.0
+
+        answers = [asked(account(deprecated), *scores()).value for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert answers[0] in (0.0, 1.0)
+
+    def test_batches_of_another_shape_are_refused_where_they_are_added(self):
+        sums = account().accumulator("val_auroc")
+        sums.update(torch.rand(5), torch.ones(5))
+        for batch in ((torch.rand(5, 2), torch.ones(5)), (torch.rand(5),)):
+            with pytest.raises(InvalidArgumentError, match="as the first"):
+                sums.update(*batch)
+
+    def test_two_cuts_give_no_claim_by_privacy(self):
+        from torch_holdout.overview import transcript_of
+
+        for seeds, private in (((0, 0), True), ((0, 1), False)):
+            statistics = {
+                f"m{k}": th.Blockwise(BinaryAUROC(), 10, 0.0, 1.0, seed=seed)
+                for k, seed in enumerate(seeds)
+            }
+            rule = th.Thresholdout(threshold=0.1, sigma=0.1, guess="last")
+            holdout = account(statistics=statistics, mechanism=rule, grid=None)
+            summary = holdout._ledger.summary(holdout._attached())
+            assert (transcript_of(summary, rule).loss is not None) == private
+
+    def test_counts_are_no_rows(self):
+        sums = account().accumulator("val_auroc")
+        with pytest.raises(InvalidArgumentError, match="Expected rows"):
+            sums.update_counted(torch.rand(2), torch.tensor([300, 300]), 600)
+
+
 class TestLeaks:
     def test_an_exception_that_quotes_targets_stays_inside(self, capfd):
         preds, target = scores()

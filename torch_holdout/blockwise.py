@@ -1,8 +1,9 @@
 """Metrics that are no means, by subsample and aggregate."""
 
+import contextlib
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast, final
 
@@ -33,6 +34,9 @@ class Blockwise(BoundedMean):
         for metrics like AUROC is a little different from the metric on everything. With 50 blocks
         even the first release is certified to +-0.23 only (+-0.38 after 50 guesses): use as many
         blocks as the metric bears.
+
+    The order of the examples must be the same in every pass and must not depend on their content
+    (no shuffling, no sorting by length), and the metric must not draw random numbers.
 
     Args:
         metric: A torchmetrics metric, or a function of the same arguments.
@@ -129,8 +133,8 @@ class Blockwise(BoundedMean):
                 f"are equally long, as the metric takes them, but got {len(arguments)} arguments "
                 f"that are not."
             )
-        if not all(is_plain(a) for a in arguments):
-            raise InvalidArgumentError("Expected dense tensors.")
+        if not all(is_plain(a) for a in arguments) or len({a.device for a in arguments}) != 1:
+            raise InvalidArgumentError("Expected dense tensors on one device.")
         return tuple(a.detach() for a in arguments)
 
     def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
@@ -147,8 +151,7 @@ class Blockwise(BoundedMean):
     def _value(self, rows: tuple[Tensor, ...]) -> float:
         """Compute one block; whatever its failure would say stays here."""
         try:
-            with warnings.catch_warnings(record=True) as caught, torch.no_grad():
-                warnings.simplefilter("always")
+            with _every_warning() as caught, torch.no_grad():
                 value = float(self._compute(rows))
             usable = not caught and math.isfinite(value)
         except Exception:
@@ -159,11 +162,29 @@ class Blockwise(BoundedMean):
         if not _is_metric(self.metric):
             return self.metric(*rows)
         metric = self.metric.clone().to(rows[0].device)
-        metric.distributed_available_fn = lambda: False  # the rows of all ranks are here already
+        for part in metric.modules():  # the rows of all ranks are here already
+            part.distributed_available_fn = _alone
         metric.reset()
         metric.update(*rows)
         return metric.compute()
 
 
 def _is_metric(metric: Any) -> bool:
-    return callable(getattr(metric, "compute", None)) and callable(getattr(metric, "update", None))
+    return all(callable(getattr(metric, name, None)) for name in ("compute", "update", "clone"))
+
+
+def _alone() -> bool:
+    return False
+
+
+@contextlib.contextmanager
+def _every_warning() -> Iterator[list[warnings.WarningMessage]]:
+    """Record warnings, also those given only once: blocks must not depend on each other."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield caught
+    finally:
+        torch.set_warn_always(before)

@@ -37,7 +37,7 @@ from torch_holdout.mechanisms.sparse_vector import to_levels
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout.overview import certificate_of, interval_of, intervals_of, status_of
 from torch_holdout.planning import Plan, planned_arguments
-from torch_holdout.ranks import gathered, gathered_rows, on_first_rank, rank_and_world
+from torch_holdout.ranks import gathered, gathered_rows, on_first_rank
 from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
 from torch_holdout.statistics import SealedSums, Statistic
@@ -164,9 +164,8 @@ class ReusableHoldout:
         require_choice("role", role, ("holdout", "guess"))
         require_whole("world", world, 1, 2**20)
         require_whole("rank", rank, 0, world - 1)
-        part: tuple[str, ...] = ()
-        if role == "guess" and self.mechanism.estimation_sets is not None:
-            part = (str(self.estimation_set()),)
+        sets = role == "guess" and self.mechanism.estimation_sets is not None
+        part = (str(self.estimation_set()),) if sets else ()
         return SealedSums(
             self._registration.statistic(name),
             self._registration.levels,
@@ -177,10 +176,7 @@ class ReusableHoldout:
         )
 
     def estimation_set(self) -> int:
-        """Return the number of the estimation set that guesses come from, for EffectiveRounds.
-
-        Counted from 0; every release discards one. After the last it stays at the last.
-        """
+        """Return which estimation set guesses come from, counted from 0: releases discard them."""
         sets = self.mechanism.estimation_sets
         return min(self.status().releases, sets - 1) if sets is not None else 0
 
@@ -234,10 +230,10 @@ class ReusableHoldout:
         return certificate_of(self._ledger.summary(self._attached()), self.mechanism, failure)
 
     def intervals(self, failure: float = 0.05) -> list[Interval]:
-        """Say of each answer given so far where the population value lies, in ledger order.
+        """Say of each answer so far where the population value lies, in ledger order.
 
-        The intervals of all releases hold at once with probability ``1 - failure``, and so do those
-        of all guesses. They are narrower than the certificate where values are near a bound.
+        All intervals of releases hold at once with probability ``1 - failure``, and so do all those
+        of guesses.
         """
         account = self._attached()
         summary, answers = self._ledger.summary(account), self._ledger.answers(account)
@@ -302,31 +298,40 @@ class ReusableHoldout:
         if any(row[-1] for row in rows):
             raise HoldoutError("Another rank could not ask; nothing was released or charged.")
         readings = self._readings(asked, rows, query, guesses)
-        for name, reading in readings.items():
+        for reading in readings.values():
             self._require_whole_pass(reading)
-            readings[name] = self._of_blocks(reading, sums[name], guesses.get(name))
+        # All ranks take part in gathering rows; the first computes, where its errors reach all.
+        blocks = {name: self._gathered_rows(sums[name], guesses.get(name), world) for name in asked}
 
         def answers() -> dict[str, Answer]:
             if self.mechanism.estimation_sets is not None:
                 require_current_sets(guesses, self.estimation_set())
-            return {name: self._answer(name, readings[name], fresh) for name in asked}
+            return {
+                name: self._answer(name, self._of_blocks(readings[name], name, blocks[name]), fresh)
+                for name in asked
+            }
 
         return on_first_rank(world, answers)
 
+    def _gathered_rows(
+        self, sums: SealedSums, guess: float | SealedSums | None, world: int
+    ) -> tuple[tuple[Tensor, ...], ...]:
+        """Return all ranks' rows of a statistic by blocks, and of its guess; nothing for others."""
+        if not sums.statistic.buffers:
+            return ()
+        # Whether or not this rank has rows of the guess, the others may.
+        return _columns(sums, world), _columns(guess, world) if self.mechanism.wants_guess() else ()
+
     def _of_blocks(
-        self, reading: "_Reading", sums: SealedSums, guess: float | SealedSums | None
+        self, reading: "_Reading", name: str, rows: tuple[tuple[Tensor, ...], ...]
     ) -> "_Reading":
-        """Complete a reading with the metric of every block, if there are; all ranks take part."""
-        statistic, levels, world = sums.statistic, sums.resolution, sums.world
-        if not statistic.buffers:
+        """Complete a reading with the metric of every block, if there are."""
+        if not rows:
             return reading
-        reading = replace(reading, total=_block_total(sums, statistic, levels, world) or 0)
-        guessed = None
-        if self.mechanism.wants_guess():  # whether or not this rank has rows of it
-            guessed = _block_total(guess, statistic, levels, world)
-        if guessed is None:
-            return reading
-        return replace(reading, guess=Fraction(guessed, statistic.units(self.size) * levels))
+        statistic, levels = self._registration.statistic(name), self._registration.levels
+        largest = statistic.units(self.size) * levels
+        guess = Fraction(statistic.total(rows[1], levels), largest) if rows[1] else reading.guess
+        return replace(reading, total=statistic.total(rows[0], levels), guess=guess)
 
     def _problem(
         self,
@@ -541,12 +546,9 @@ def _column(sums: SealedSums | None) -> Tensor:
     return torch.cat([sums._sealed.view(1), counts])
 
 
-def _block_total(sums: object, statistic: Statistic, levels: int, world: int) -> int | None:
-    """Compute every block on the first rank; the others bring their rows."""
-    rows = sums._rows if isinstance(sums, SealedSums) else []
-    columns = gathered_rows(tuple(torch.cat(parts) for parts in zip(*rows, strict=True)), world)
-    first = world == 1 or rank_and_world()[0] == 0
-    return statistic.total(columns, levels) if first and columns else None
+def _columns(sums: object, world: int) -> tuple[Tensor, ...]:
+    parts = sums._rows if isinstance(sums, SealedSums) else []
+    return gathered_rows(tuple(torch.cat(column) for column in zip(*parts, strict=True)), world)
 
 
 def _query_key(statistic: Statistic, query: str) -> str:

@@ -117,7 +117,8 @@ def transcript_of(summary: Summary, mechanism: Mechanism) -> Transcript:
     units = {s["units"] for s in summary.registration["statistics"].values()}
     loss = None
     # A replaced example must be one unit for every statistic, and the noise nobody's to know.
-    if len(units) == 1 and is_private(mechanism) and not summary.registration["seeded"]:
+    cuts = {(s["units"], s.get("seed")) for s in summary.registration["statistics"].values()}
+    if len(cuts) == 1 and is_private(mechanism) and not summary.registration["seeded"]:
         loss = PrivacyLoss(tuple(charges_of(mechanism, units, summary.budget)))
     return Transcript(
         queries=summary.queries,

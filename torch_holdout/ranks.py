@@ -50,6 +50,12 @@ def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]
     facts: list[Any] = [None] * world
     dist.all_gather_object(facts, own)
     pattern: list[Any] = next((known for known in facts if known), [])
+    layouts = [[(dtype, shape[1:]) for dtype, shape in known] for known in facts if known]
+    if any(layout != layouts[0] for layout in layouts):  # the same on every rank: none is left
+        raise HoldoutError(
+            "Expected rows of the same shapes and types on every rank, but they differ; nothing "
+            "was released or charged."
+        )
     counts = [known[0][1][0] if known else 0 for known in facts]
     device = columns[0].device if columns else torch.device("cpu")
     if dist.get_backend() == "nccl":

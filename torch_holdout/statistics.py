@@ -261,18 +261,26 @@ class SealedSums:
         self._sealed = batch if self._sealed is None else self._sealed.to(batch.device) + batch
 
     def _buffer(self, rows: tuple[Tensor, ...]) -> None:
+        if self._rows and _layout(rows) != _layout(self._rows[0]):
+            raise InvalidArgumentError(
+                "Expected every batch to have the same number of tensors, shapes beyond the batch "
+                "and types as the first, but this one differs. Nothing was released or charged."
+            )
         batch = len(rows[0])
         self.seen += batch
         if self.limit is not None:
             batch = min(batch, max(0, self.limit - self.kept))
         self.kept += batch
-        self._rows.append(tuple(column.narrow(0, 0, batch) for column in rows))
+        # Copies: a caller that reuses its buffers would put one example into many blocks.
+        self._rows.append(tuple(column.narrow(0, 0, batch).clone() for column in rows))
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.
 
         The same integers as adding them one by one, for a histogram over a finite universe.
         """
+        if self.statistic.buffers:
+            raise InvalidArgumentError("Expected rows, not counts, for a statistic by blocks.")
         levels = self.statistic.levels((values,), {}, self.resolution).clamp(0, self.resolution)
         self.seen += examples
         self.kept += examples
@@ -290,6 +298,10 @@ class SealedSums:
 
     __float__ = __int__ = __index__ = __complex__ = __array__ = _refuse
     __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _refuse
+
+
+def _layout(rows: tuple[Tensor, ...]) -> list[tuple[object, ...]]:
+    return [(column.dtype, column.device, tuple(column.shape[1:])) for column in rows]
 
 
 def _correct(preds: Tensor, target: Tensor) -> Tensor:

@@ -287,7 +287,7 @@ def blockwise(rank, world, url):
         holdout = holdout_at(
             url,
             name=rule,
-            statistics={"auroc": th.Blockwise(BinaryAUROC(), 7, 0.0, 1.0)},
+            statistics={"auroc": th.Blockwise(1 - (1 - BinaryAUROC()), 7, 0.0, 1.0)},
             mechanism=th.Thresholdout(threshold=0.01, sigma=0.0, guess=rule),
             grid=2**20,
         )
