@@ -185,7 +185,7 @@ def epsilon_lower_bound(first: Sequence[int], second: Sequence[int], failure: fl
     and compared by Clopper-Pearson bounds, so choosing costs nothing.
 
     Example:
-        >>> epsilon_lower_bound([0] * 5000 + [1] * 5000, [1] * 10_000, 1e-6) > 5
+        >>> epsilon_lower_bound([0, 1] * 5000, [1] * 10_000, 1e-6) > 5
         True
     """
     half = len(first) // 2
