@@ -23,6 +23,7 @@ ORDER = [
         "multiplicative_weights",
         "eval_mode",
         "metrics",
+        "prediction",
         "_audit_exact",
         "_audit_twins",
         "audit",

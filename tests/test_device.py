@@ -7,7 +7,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_holdout._evaluation import Evaluation
-from torch_holdout.noise import DeviceNoise
 from torch_holdout.statistics import SealedSums
 from torch_holdout.weights import weights_fingerprint
 
@@ -145,11 +144,3 @@ def test_twin_that_reads_per_batch_is_caught():
         SealedSums(statistic, 1).update(
             torch.empty(7, 3, device="cuda"), torch.empty(7, device="cuda")
         )
-
-
-def test_device_noise_refuses_generators_of_few_bits():
-    class Generator:
-        device = torch.device("mps")
-
-    with pytest.raises(th.InvalidArgumentError, match="MPS"):
-        DeviceNoise(Generator())

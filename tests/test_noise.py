@@ -6,7 +6,6 @@ import torch
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.noise import (
     UNIFORM_BITS,
-    DeviceNoise,
     NoiseStream,
     SeededNoise,
     SystemNoise,
@@ -63,14 +62,14 @@ def test_bad_scales_are_refused(scale):
         with pytest.raises(InvalidArgumentError, match="scale"):
             draw(scale)
     with pytest.raises(InvalidArgumentError, match="scale"):
-        DeviceNoise(torch.Generator()).laplace(scale, (2,))
+        SystemNoise().uniforms().laplace(scale, (2,))
 
 
 def test_global_generators_are_neither_read_nor_changed():
     torch.manual_seed(0), random.seed(0), np.random.seed(0)
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
     first = [SystemNoise().stream().laplace(1e6) for _ in range(20)]
-    DeviceNoise(torch.Generator().manual_seed(1)).laplace(10.0, (5,))
+    SystemNoise().uniforms().laplace(10.0, (5,))
     torch.manual_seed(0), random.seed(0), np.random.seed(0)
     second = [SystemNoise().stream().laplace(1e6) for _ in range(20)]
     assert first != second
@@ -90,9 +89,9 @@ def test_seeded_streams_repeat_and_never_share():
     assert len(set(flat)) == len(flat)
 
 
-def test_device_noise_is_reproducible_from_its_generator():
+def test_batches_are_reproducible_from_a_seed():
     def draw():
-        return DeviceNoise(torch.Generator().manual_seed(9)).laplace(100.0, (3, 4))
+        return SeededNoise(9).uniforms("a").laplace(100.0, (3, 4))
 
     assert torch.equal(draw(), draw())
 

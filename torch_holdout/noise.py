@@ -118,8 +118,16 @@ class NoiseSource(ABC):
     seeded: ClassVar[bool]
 
     @abstractmethod
+    def _reader(self, key: tuple[object, ...]) -> Callable[[int], bytes]:
+        """Return a source of bytes for one purpose; two purposes never share a byte."""
+
     def stream(self, *key: object) -> NoiseStream:
-        """Return the stream for one purpose; two purposes never share a draw."""
+        """Return the stream of single draws for one purpose."""
+        return NoiseStream(self._reader(key))
+
+    def uniforms(self, *key: object) -> "Uniforms":
+        """Return the batches of draws for one purpose."""
+        return Uniforms(self._reader(("batch", *key)))
 
 
 @final
@@ -133,9 +141,8 @@ class SystemNoise(NoiseSource):
 
     seeded = False
 
-    def stream(self, *key: object) -> NoiseStream:
-        """Return a stream over ``os.urandom``; the key plays no part."""
-        return NoiseStream(os.urandom)
+    def _reader(self, key: tuple[object, ...]) -> Callable[[int], bytes]:
+        return os.urandom
 
 
 @final
@@ -157,8 +164,7 @@ class SeededNoise(NoiseSource):
             raise InvalidArgumentError(f"Expected `seed` to be an integer, but got {seed!r}.")
         self._seed = seed
 
-    def stream(self, *key: object) -> NoiseStream:
-        """Return the stream that belongs to (seed, key)."""
+    def _reader(self, key: tuple[object, ...]) -> Callable[[int], bytes]:
         prefix = repr((self._seed, key)).encode()
         calls = 0
 
@@ -167,41 +173,63 @@ class SeededNoise(NoiseSource):
             calls += 1
             return hashlib.shake_256(prefix + b"\x00" + str(calls).encode()).digest(size)
 
-        return NoiseStream(read)
+        return read
 
 
 @final
-class DeviceNoise:
-    """Batches of discrete Laplace noise on the device of a ``torch.Generator``, no host read.
+class Uniforms:
+    """Batches of draws on any device from 63-bit uniform integers; nothing is read back.
 
-    Grid-safe, but torch's generators are not cryptographic and uniforms have 63 bits.
+    The bits come from the host (the operating system, or a seed) and are copied to the device, so
+    no device generator has to be trusted, seeded or saved.
 
     Example:
-        >>> noise = DeviceNoise(torch.Generator().manual_seed(7))
-        >>> noise.laplace(20.0, (2, 3)).shape, noise.laplace(20.0, (4,)).dtype
+        >>> uniforms = SeededNoise(7).uniforms("example")
+        >>> uniforms.draw((2, 3)).shape, uniforms.laplace(20.0, (4,)).dtype
         (torch.Size([2, 3]), torch.int64)
     """
 
-    def __init__(self, generator: torch.Generator) -> None:
-        if generator.device.type == "mps":
-            raise InvalidArgumentError(
-                "Expected a generator with 63-bit integers, but MPS draws 32 bits. Use a CPU "
-                "generator and move the noise."
-            )
-        self._generator = generator
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
 
-    def laplace(self, scale: float, shape: tuple[int, ...]) -> Tensor:
-        r"""Draw a tensor of independent :math:`P(k) \propto e^{-|k|/\mathrm{scale}}`."""
+    def draw(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+        """Draw independent integers, each value below 2^63 equally likely."""
+        count = math.prod(shape)
+        if count == 0:
+            return torch.zeros(shape, dtype=torch.int64, device=device)
+        words = torch.frombuffer(bytearray(self._read(8 * count)), dtype=torch.int64)
+        positive: Tensor = words & (2**DEVICE_BITS - 1)
+        return positive.view(shape).to(device, non_blocking=True)
+
+    def laplace(
+        self, scale: float, shape: tuple[int, ...], device: torch.device | str = "cpu"
+    ) -> Tensor:
+        r"""Draw independent integers :math:`P(k) \propto e^{-|k|/\mathrm{scale}}`.
+
+        The law is met up to a total variation of ``batch_sampler_error(scale)`` each.
+        """
         thresholds = [t >> (UNIFORM_BITS - DEVICE_BITS) for t in _bit_thresholds(scale)]
-        return self._geometric(thresholds, shape) - self._geometric(thresholds, shape)
+        return self._geometric(thresholds, shape, device) - self._geometric(
+            thresholds, shape, device
+        )
 
-    def _geometric(self, thresholds: list[int], shape: tuple[int, ...]) -> Tensor:
-        device = self._generator.device
+    def normal(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+        """Draw independent standard normal numbers in double precision.
+
+        The upper half of the law is inverted from 62 bits, so the tail ends beyond nine standard
+        deviations; the last bit is the sign.
+        """
+        words = self.draw(shape, device)
+        upper = ((words >> 1).to(torch.float64) + 0.5) * 2.0**-DEVICE_BITS
+        lower: Tensor = torch.special.ndtri(upper)
+        return lower * (1 - 2 * (words & 1))
+
+    def _geometric(
+        self, thresholds: list[int], shape: tuple[int, ...], device: torch.device | str
+    ) -> Tensor:
         total = torch.zeros(shape, dtype=torch.int64, device=device)
-        uniform = torch.empty(shape, dtype=torch.int64, device=device)
         for bit, threshold in enumerate(thresholds):
-            uniform.random_(generator=self._generator)
-            total += (uniform < threshold).to(torch.int64) << bit
+            total += (self.draw(shape, device) < threshold).to(torch.int64) << bit
         return total
 
 
@@ -213,6 +241,16 @@ def sampler_error(scale: float) -> float:
         True
     """
     return 2.0 * (len(_bit_thresholds(scale)) + 1) * 2.0**-UNIFORM_BITS if scale else 0.0
+
+
+def batch_sampler_error(scale: float) -> float:
+    """Bound the total variation between one ``Uniforms.laplace`` draw and its law.
+
+    Example:
+        >>> batch_sampler_error(1e6) < 1e-17
+        True
+    """
+    return 2.0 * (len(_bit_thresholds(scale)) + 1) * 2.0**-DEVICE_BITS if scale else 0.0
 
 
 def fixed_permutation(size: int, seed: int) -> list[int]:

@@ -1,0 +1,1 @@
+"""Private prediction: members on disjoint parts of sensitive records, one answer per query."""

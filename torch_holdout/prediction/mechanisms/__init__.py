@@ -1,0 +1,1 @@
+"""How members' outputs become one private answer; device-side, one file each."""
