@@ -92,7 +92,7 @@ def sampling_calls(source):
 def test_only_noise_samples(path):
     used = set(sampling_calls(tree(path))) - ({"seed"} if layer(path) != "noise" else set())
     if layer(path) == "noise":
-        assert {"urandom", "random_"} <= used
+        assert {"urandom", "manual_seed"} <= used
     else:
         assert used == set()
 
