@@ -1,6 +1,18 @@
-"""Durable accounts: what was asked, answered and charged. Belongs to the holdout, not to a run."""
+"""Durable accounts: what was asked, answered and charged. Belongs to the data, not to a run."""
 
 from torch_holdout.ledger.account import Account, Entry, Stored
 from torch_holdout.ledger.ledger import Ledger, Recorded, Summary
+from torch_holdout.ledger.records import ChargeEntry, Purpose, RecordsAccount, RecordsSummary
 
-__all__ = ["Account", "Entry", "Ledger", "Recorded", "Stored", "Summary"]
+__all__ = [
+    "Account",
+    "ChargeEntry",
+    "Entry",
+    "Ledger",
+    "Purpose",
+    "Recorded",
+    "RecordsAccount",
+    "RecordsSummary",
+    "Stored",
+    "Summary",
+]

@@ -1,6 +1,5 @@
 """One holdout's account inside a transaction: its rows, its counters, its secrets."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, final
@@ -8,8 +7,10 @@ from typing import Any, Literal, final
 import sqlalchemy as sa
 
 from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
 from torch_holdout.ledger.engines import library_version, now
-from torch_holdout.ledger.schema import holdouts, queries, thresholds
+from torch_holdout.ledger.records import RecordsAccount
+from torch_holdout.ledger.schema import holdouts, queries, records, thresholds
 
 Kind = Literal["release", "guess"]
 
@@ -131,6 +132,18 @@ class Account:
         self._keep_secret(entry.units, threshold)
         return self.budget_left
 
+    def records(self, account: str) -> RecordsAccount:
+        """Open an account of training records in the same transaction."""
+        row = self._connection.execute(
+            sa.select(records).where(records.c.account == account).with_for_update()
+        ).one_or_none()
+        if row is None:
+            raise LedgerError(
+                "Expected the training records' account in the holdout's ledger, but it is gone. "
+                "Nothing was released or charged."
+            )
+        return RecordsAccount(self._connection, row)
+
     def _keep_secret(self, units: int, threshold: int | None) -> None:
         stale = self._round(units) if self.budget_left else self._round(units)[:1]
         self._connection.execute(thresholds.delete().where(*stale))
@@ -165,7 +178,7 @@ def check_rows(connection: sa.Connection, row: Any, address: str) -> None:
     except (TypeError, ValueError, KeyError):
         fits = False
     if not fits:
-        raise _damaged(row.name, address)
+        raise damaged(row.name, address)
 
 
 def _rows_fit(connection: sa.Connection, row: Any) -> bool:
@@ -202,38 +215,16 @@ def _rows_fit(connection: sa.Connection, row: Any) -> bool:
     )
 
 
-def first_link(name: str) -> str:
-    """Start a hash chain."""
-    return hashlib.sha256(name.encode()).hexdigest()
-
-
 def parsed_registration(row: Any, address: str) -> dict[str, Any]:
     """Read an account's stored parameters."""
+    found = parsed(row, address)
     try:
-        found = json.loads(row.registration)
-        if not all(isinstance(s["units"], int) for s in found["statistics"].values()):
-            raise _damaged(row.name, address)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise _damaged(row.name, address) from None
-    return dict(found)
-
-
-def canonical(content: dict[str, Any]) -> str:
-    """Write JSON in one way only, so that it can be compared and hashed."""
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
-
-
-def chained(previous: str, position: int, row: dict[str, Any]) -> str:
-    """Link a row to all rows before it, so that an edited or deleted row is noticed."""
-    content = canonical({"position": position, **dict(sorted(row.items()))})
-    return hashlib.sha256(f"{previous}{content}".encode()).hexdigest()
-
-
-def _damaged(name: str, address: str) -> LedgerError:
-    return LedgerError(
-        f"Expected the rows of holdout {name!r} in {address} to fit together, but they do not: "
-        f"some were edited or lost. Nothing was repaired. Restore the ledger from a backup."
-    )
+        whole = all(isinstance(s["units"], int) for s in found["statistics"].values())
+    except (TypeError, KeyError, AttributeError):
+        whole = False
+    if not whole:
+        raise damaged(row.name, address)
+    return found
 
 
 _CHAINED = (*(f.name for f in fields(Entry)), "asked_at", "version")

@@ -20,7 +20,14 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import NullPool, StaticPool
 
 from torch_holdout.errors import HoldoutWarning, LedgerError
-from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, keys, ledger, metadata
+from torch_holdout.ledger.schema import (
+    ADDED,
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    keys,
+    ledger,
+    metadata,
+)
 from torch_holdout.noise import fresh_secret
 
 BUSY_SECONDS = 60
@@ -75,7 +82,8 @@ class SqliteBackend:
             self._create()
         self._check_file()
         engine = _file_engine(self._path)
-        _check_content(engine, self.address)
+        if _check_content(engine, self.address) < SCHEMA_VERSION:
+            _upgrade(engine, self.address)
         return engine
 
     def exclusive(self) -> contextlib.AbstractContextManager[Any]:
@@ -268,7 +276,9 @@ def _fill(connection: sa.Connection) -> None:
     connection.execute(keys.insert().values(purpose="fingerprint", secret=fresh_secret()))
 
 
-def _check_content(engine: sa.Engine, address: str) -> None:
+def _check_content(engine: sa.Engine, address: str) -> int:
+    """Refuse a ledger that is damaged or of a later version; return its version."""
+    found = 0
     try:
         with engine.connect().execution_options(reads_only=True) as connection:
             found = connection.execute(sa.select(ledger.c.schema_version)).scalar_one()
@@ -278,7 +288,7 @@ def _check_content(engine: sa.Engine, address: str) -> None:
                     f"version {found}. Update torch_holdout to open it."
                 )
             damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
-            if _parts(connection) != _expected_parts():
+            if _parts(connection) != _expected_parts(found):
                 damage = "tables, indexes or triggers are not those of a ledger"
             if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                 damage = "rows without their account"
@@ -291,6 +301,26 @@ def _check_content(engine: sa.Engine, address: str) -> None:
             f"Expected an intact ledger at {address}, but it is damaged ({damage}). It was not "
             f"repaired, because a repair could refund budget. Restore it from a backup."
         )
+    return int(found)
+
+
+def _upgrade(engine: sa.Engine, address: str) -> None:
+    """Add what later versions have; what is there stays as it is."""
+    try:
+        with engine.begin() as connection:
+            # Read again under the lock: another process may have been faster.
+            version = connection.execute(sa.select(ledger.c.schema_version)).scalar_one()
+            for later in range(version + 1, SCHEMA_VERSION + 1):
+                metadata.create_all(connection, tables=list(ADDED[later]), checkfirst=False)
+            connection.execute(ledger.update().values(schema_version=SCHEMA_VERSION))
+    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+        reason = _reason(error)
+    else:
+        return
+    raise LedgerError(
+        f"Expected to bring the ledger {address} to schema version {SCHEMA_VERSION}, but the "
+        f"database refused ({reason}). Nothing was changed."
+    )
 
 
 def _parts(connection: sa.Connection) -> set[tuple[str, str]]:
@@ -298,8 +328,9 @@ def _parts(connection: sa.Connection) -> set[tuple[str, str]]:
     return {(kind, name) for kind, name in found if not name.startswith("sqlite_")}
 
 
-def _expected_parts() -> set[tuple[str, str]]:
-    tables = metadata.tables.values()
+def _expected_parts(version: int) -> set[tuple[str, str]]:
+    later = {table for number, added in ADDED.items() if number > version for table in added}
+    tables = [table for table in metadata.tables.values() if table not in later]
     indexes = {("index", str(index.name)) for table in tables for index in table.indexes}
     return {("table", table.name) for table in tables} | indexes
 

@@ -10,16 +10,17 @@ import sqlalchemy as sa
 
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
-from torch_holdout.ledger.account import (
-    Account,
-    Kind,
-    canonical,
-    check_rows,
-    first_link,
-    parsed_registration,
-)
+from torch_holdout.ledger.account import Account, Kind, check_rows, parsed_registration
+from torch_holdout.ledger.chains import canonical, first_link, parsed
 from torch_holdout.ledger.engines import backend_for, now
-from torch_holdout.ledger.schema import PICO, holdouts, keys, queries
+from torch_holdout.ledger.records import (
+    RecordsAccount,
+    RecordsSummary,
+    check_charges,
+    new_records,
+    records_summary,
+)
+from torch_holdout.ledger.schema import PICO, holdouts, keys, queries, records
 from torch_holdout.noise import fresh_secret
 
 
@@ -94,7 +95,7 @@ class Ledger:
         content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
-            row = _locked(connection, holdouts.c.name == name)
+            row = _locked(connection, holdouts, holdouts.c.name == name)
             if account is not None and (row is None or row.account != account):
                 raise self._gone(name)
             if row is not None:
@@ -104,7 +105,7 @@ class Ledger:
                 if merged != stored:
                     _update(connection, row.id, registration=canonical(merged))
                 return str(row.account)
-            _refuse_renamed(connection, name, keyed)
+            _refuse_renamed(connection, holdouts, name, keyed)
             account = fresh_secret(16).hex()
             connection.execute(
                 holdouts.insert().values(
@@ -128,7 +129,7 @@ class Ledger:
     def account(self, account: str) -> Iterator[Account]:
         """Open an account exclusively; leaving the block commits, an exception rolls back."""
         with self._transaction() as connection:
-            row = _locked(connection, holdouts.c.account == account)
+            row = _locked(connection, holdouts, holdouts.c.account == account)
             if row is None:
                 raise self._gone(account)
             yield Account(connection, row)
@@ -179,9 +180,73 @@ class Ledger:
         """List the holdouts, oldest first."""
         return list(self.accounts())
 
+    def register_records(
+        self,
+        name: str,
+        registration: dict[str, Any],
+        *,
+        capacity: int,
+        fingerprint: DataFingerprint | None,
+        account: str | None = None,
+    ) -> str:
+        """Create an account of training records, or attach to it; return its id.
+
+        Args:
+            name: The records' name.
+            registration: What is fixed. What stands under ``"derived"`` is stored when the account
+                is made and not compared: the stored one counts.
+            capacity: What may be charged in all, in picos.
+            fingerprint: The data's fingerprint, or None.
+            account: The id that a copied handle carries: this very account must exist.
+        """
+        content = canonical(registration)
+        with self._transaction(create=account is None) as connection:
+            keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
+            row = _locked(connection, records, records.c.name == name)
+            if account is not None and (row is None or row.account != account):
+                raise self._gone(name)
+            if row is not None:
+                check_charges(connection, row, self.address)
+                stored = parsed(row, self.address)
+                _require_same(row, stored, registration | {"derived": stored["derived"]}, keyed)
+                return str(row.account)
+            _refuse_renamed(connection, records, name, keyed)
+            account = fresh_secret(16).hex()
+            connection.execute(new_records(account, name, content, keyed, capacity))
+        return account
+
+    @contextlib.contextmanager
+    def records(self, account: str) -> Iterator[RecordsAccount]:
+        """Open a records account exclusively; leaving the block commits, an exception undoes."""
+        with self._transaction() as connection:
+            row = _locked(connection, records, records.c.account == account)
+            if row is None:
+                raise self._gone(account)
+            yield RecordsAccount(connection, row)
+
+    def records_summary(self, account: str, *, check: bool = False) -> RecordsSummary:
+        """Read a records account's counters without blocking anyone."""
+        with self._transaction(reads_only=True) as connection:
+            row = connection.execute(
+                sa.select(records).where(records.c.account == account)
+            ).one_or_none()
+            if row is None:
+                raise self._gone(account)
+            if check:
+                check_charges(connection, row, self.address)
+            return records_summary(row, self.address)
+
+    def records_accounts(self) -> dict[str, str]:
+        """Return the records accounts' ids by name, oldest first."""
+        with self._transaction(reads_only=True) as connection:
+            found = connection.execute(
+                sa.select(records.c.name, records.c.account).order_by(records.c.id)
+            )
+            return {str(name): str(account) for name, account in found}
+
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
-            f"Expected holdout {which!r} in {self.address}, where this handle was made, but it is "
+            f"Expected {which!r} in {self.address}, where this handle was made, but it is "
             f"gone or replaced. A new one would be a new budget, so none was made or used."
         )
 
@@ -207,8 +272,8 @@ class Ledger:
         ) from None
 
 
-def _locked(connection: sa.Connection, which: sa.ColumnElement[bool]) -> Any:
-    return connection.execute(sa.select(holdouts).where(which).with_for_update()).one_or_none()
+def _locked(connection: sa.Connection, table: sa.Table, which: sa.ColumnElement[bool]) -> Any:
+    return connection.execute(sa.select(table).where(which).with_for_update()).one_or_none()
 
 
 def _update(connection: sa.Connection, identity: int, **values: Any) -> None:
@@ -239,22 +304,28 @@ def _merged(
     merged = stored | {"statistics": stored["statistics"] | added}
     if lenient:
         given = given | {"statistics": merged["statistics"] | given["statistics"]}
+    _require_same(row, merged, given, keyed)
+    return merged
+
+
+def _require_same(
+    row: Any, stored: dict[str, Any], given: dict[str, Any], keyed: str | None
+) -> None:
     differences = [
-        f"{path}: stored {old}, given {new}" for path, old, new in _differences(merged, given)
+        f"{path}: stored {old}, given {new}" for path, old, new in _differences(stored, given)
     ]
     if keyed is not None and row.fingerprint != keyed:
         differences.append(
-            "fingerprint: the data is not the data this holdout was made with"
+            "fingerprint: the data is not the data it was made with"
             if row.fingerprint
-            else "fingerprint: the holdout was made without one"
+            else "fingerprint: it was made without one"
         )
     if differences:
         raise HoldoutMismatchError(
-            f"Expected holdout {row.name!r} to be opened with the parameters of its making, but: "
+            f"Expected {row.name!r} to be opened with the parameters of its making, but: "
             + "; ".join(differences)
             + ". Use the stored ones, or give new data a new name. Nothing was charged."
         )
-    return merged
 
 
 def _differences(
@@ -268,14 +339,16 @@ def _differences(
             yield f"{prefix}{key}", old, new
 
 
-def _refuse_renamed(connection: sa.Connection, name: str, keyed: str | None) -> None:
+def _refuse_renamed(
+    connection: sa.Connection, table: sa.Table, name: str, keyed: str | None
+) -> None:
     if keyed is None:
         return
     twin = connection.execute(
-        sa.select(holdouts.c.name).where(holdouts.c.fingerprint == keyed)
+        sa.select(table.c.name).where(table.c.fingerprint == keyed)
     ).scalar_one_or_none()
     if twin is not None:
         raise HoldoutMismatchError(
-            f"Expected new data for the new holdout {name!r}, but this data is already holdout "
+            f"Expected new data for the new name {name!r}, but this data is already "
             f"{twin!r}; another name does not refill its budget. Open it by that name."
         )

@@ -5,7 +5,7 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 PICO = 10**12  # epsilon is kept in whole millionths of a millionth, rounded up
 
@@ -75,3 +75,37 @@ keys = sa.Table(
     sa.Column("purpose", sa.String(40), primary_key=True),
     sa.Column("secret", sa.LargeBinary, nullable=False),
 )
+
+# Version 2 added the accounts of training records.
+records = sa.Table(
+    "th_records",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("account", sa.String(32), nullable=False, unique=True),
+    sa.Column("name", sa.String(200), nullable=False, unique=True),
+    sa.Column("registration", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.String(64), unique=True),
+    sa.Column("capacity", sa.BigInteger, nullable=False),  # picos of the account's currency
+    sa.Column("spent", sa.BigInteger, nullable=False),
+    sa.Column("queries", sa.BigInteger, nullable=False),
+    sa.Column("charges", sa.BigInteger, nullable=False),  # how many rows
+    sa.Column("chain", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.String(40), nullable=False),
+    sa.CheckConstraint("spent >= 0 AND spent <= capacity", name="th_capacity_holds"),
+)
+
+charges = sa.Table(
+    "th_charges",
+    metadata,
+    sa.Column("records_id", sa.Integer, sa.ForeignKey("th_records.id"), primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("purpose", sa.String(20), nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),  # the mechanism, as JSON
+    sa.Column("queries", sa.BigInteger, nullable=False),
+    sa.Column("charge", sa.BigInteger, nullable=False),
+    sa.Column("seeded", sa.Boolean, nullable=False),
+    sa.Column("asked_at", sa.String(40), nullable=False),
+    sa.Column("version", sa.String(80), nullable=False),
+    sa.Column("chain", sa.String(64), nullable=False),
+)
+ADDED = {2: (records, charges)}

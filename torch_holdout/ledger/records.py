@@ -1,0 +1,143 @@
+"""The account of training records inside a transaction: what predictions and validations cost them.
+
+Its currency is fixed when it is made: pure epsilon, or the Renyi divergence at one order. Both add
+up whatever is asked next, so the sum may not pass the capacity, and that is all there is to check.
+"""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, final
+
+import sqlalchemy as sa
+
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
+from torch_holdout.ledger.engines import library_version, now
+from torch_holdout.ledger.schema import charges, records
+
+Purpose = Literal["prediction", "distillation", "validation"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ChargeEntry:
+    """Some queries and what they cost together, in picos of the account's currency."""
+
+    purpose: Purpose
+    detail: str
+    queries: int
+    charge: int
+    seeded: bool
+
+
+@final
+@dataclass(frozen=True)
+class RecordsSummary:
+    """The counters of a records account; all of them are public."""
+
+    name: str
+    registration: dict[str, Any]
+    fingerprinted: bool
+    capacity: int
+    spent: int
+    queries: int
+    charges: int
+
+
+@final
+class RecordsAccount:
+    """The training records' account inside an open, exclusive transaction."""
+
+    def __init__(self, connection: sa.Connection, row: Any) -> None:
+        self._connection = connection
+        self._row = row
+        self._charged = False
+        self.capacity: int = row.capacity
+        self.spent: int = row.spent
+        self.queries: int = row.queries
+
+    @property
+    def left(self) -> int:
+        """What may still be charged."""
+        return self.capacity - self.spent
+
+    def charge(self, entry: ChargeEntry) -> None:
+        """Write a charge; one beyond the capacity is stopped and nothing is recorded."""
+        if not 0 <= entry.charge <= self.left or entry.queries < 0:
+            raise LedgerError("A charge beyond the budget was stopped; nothing was recorded.")
+        if self._charged:
+            raise LedgerError("A second charge in one transaction was stopped.")
+        self._charged = True
+        position = self._row.charges + 1
+        row = asdict(entry) | {"asked_at": now(), "version": library_version()}
+        chain = chained(self._row.chain, position, row)
+        self._connection.execute(
+            charges.insert().values(records_id=self._row.id, position=position, chain=chain, **row)
+        )
+        self.spent += entry.charge
+        self.queries += entry.queries
+        self._connection.execute(
+            records.update()
+            .where(records.c.id == self._row.id)
+            .values(spent=self.spent, queries=self.queries, charges=position, chain=chain)
+        )
+
+
+def new_records(
+    account: str, name: str, registration: str, keyed: str | None, capacity: int
+) -> sa.Insert:
+    """Return the statement that makes an account nothing has been charged to."""
+    return records.insert().values(
+        account=account,
+        name=name,
+        registration=registration,
+        fingerprint=keyed,
+        capacity=capacity,
+        spent=0,
+        queries=0,
+        charges=0,
+        chain=first_link(name),
+        created_at=now(),
+    )
+
+
+def records_summary(row: Any, address: str) -> RecordsSummary:
+    """Read a row of the records table."""
+    return RecordsSummary(
+        name=row.name,
+        registration=parsed(row, address),
+        fingerprinted=row.fingerprint is not None,
+        capacity=row.capacity,
+        spent=row.spent,
+        queries=row.queries,
+        charges=row.charges,
+    )
+
+
+def check_charges(connection: sa.Connection, row: Any, address: str) -> None:
+    """Refuse an account whose charges, counters and hash chain do not fit together."""
+    parsed(row, address)
+    try:
+        fits = _charges_fit(connection, row)
+    except (TypeError, ValueError, KeyError):
+        fits = False
+    if not fits:
+        raise damaged(row.name, address)
+
+
+def _charges_fit(connection: sa.Connection, row: Any) -> bool:
+    spent = asked = position = 0
+    chain = first_link(row.name)
+    for found in connection.execute(
+        sa.select(charges).where(charges.c.records_id == row.id).order_by(charges.c.position)
+    ).mappings():
+        position += 1
+        chain = chained(chain, found["position"], {key: found[key] for key in _CHAINED})
+        if chain != found["chain"] or found["position"] != position or found["charge"] < 0:
+            return False
+        spent += found["charge"]
+        asked += found["queries"]
+    counted = (spent, asked, position, chain)
+    return counted == (row.spent, row.queries, row.charges, row.chain) and spent <= row.capacity
+
+
+_CHAINED = (*(f.name for f in fields(ChargeEntry)), "asked_at", "version")
