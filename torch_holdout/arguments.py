@@ -4,7 +4,12 @@ from collections.abc import Mapping
 
 from torch_holdout.checks import require_instance, require_number
 from torch_holdout.data_fingerprint import DataFingerprint
-from torch_holdout.errors import HoldoutError, InvalidArgumentError
+from torch_holdout.errors import (
+    HoldoutError,
+    InvalidArgumentError,
+    PartialPassError,
+    WeightsChangedError,
+)
 from torch_holdout.ranks import rank_and_world
 from torch_holdout.registration import Registration
 from torch_holdout.statistics import SealedSums
@@ -71,3 +76,22 @@ def checked_fingerprint(fingerprint: DataFingerprint | None, size: int) -> DataF
                 f"{fingerprint.size}."
             )
     return fingerprint
+
+
+def require_whole_pass(
+    registration: Registration, seen: int, *, complete: bool, steady: bool
+) -> None:
+    """Refuse a part of the holdout, an example twice, and weights that changed on the way."""
+    if not complete:
+        raise PartialPassError(
+            f"Expected a pass over all {registration.size} examples of holdout "
+            f"{registration.name!r}, each once, but got {seen}. Nothing was released or charged. "
+            f"Use the whole holdout without drop_last, and a new accumulator (or reset()) for "
+            f"every pass."
+        )
+    if not steady:
+        raise WeightsChangedError(
+            "Expected the same weights and buffers throughout the pass and on every rank, but "
+            "they changed while the holdout was read. Call model.eval() first and do not train "
+            "inside the pass. Nothing was released or charged."
+        )

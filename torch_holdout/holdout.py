@@ -15,6 +15,7 @@ from torch_holdout.arguments import (
     require_current_sets,
     require_sums,
     require_usable_guess,
+    require_whole_pass,
 )
 from torch_holdout.bounds.certificate import Certificate, Interval
 from torch_holdout.checks import (
@@ -27,10 +28,8 @@ from torch_holdout.errors import (
     HoldoutError,
     InvalidArgumentError,
     LedgerError,
-    PartialPassError,
-    WeightsChangedError,
 )
-from torch_holdout.ledger import Account, Entry, Ledger
+from torch_holdout.ledger import Account, Debit, Entry, Ledger
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.sparse_vector import to_levels
@@ -188,6 +187,7 @@ class ReusableHoldout:
         query: str | WeightsFingerprint,
         guess: float | SealedSums | None = None,
         fresh: bool = False,
+        debit: Debit | None = None,
     ) -> Answer:
         """Answer one query: repeat, guess, release or exhausted; committed before it returns.
 
@@ -200,9 +200,11 @@ class ReusableHoldout:
                 units, or the training examples' sealed sum.
             fresh: Ask again although the answer is known: a forced release. It removes the bias of
                 having picked the luckiest noise, not the overfitting to the holdout.
+            debit: What the answer costs another account, in the same transaction.
         """
         guesses = {} if guess is None else {name: guess}
-        return self.release_all({name: sums}, query=query, guesses=guesses, fresh=fresh)[name]
+        asked = {name: sums}
+        return self.release_all(asked, query=query, guesses=guesses, fresh=fresh, debit=debit)[name]
 
     def release_all(
         self,
@@ -211,6 +213,7 @@ class ReusableHoldout:
         query: str | WeightsFingerprint,
         guesses: Mapping[str, float | SealedSums] | None = None,
         fresh: bool = False,
+        debit: Debit | None = None,
     ) -> dict[str, Answer]:
         """Answer one query for several statistics, with a single host read; see ``release``.
 
@@ -218,7 +221,7 @@ class ReusableHoldout:
         between them.
         """
         # Nothing that goes wrong inside may carry a raw value or an uncommitted answer out.
-        return without_trace(lambda: self._release_all(sums, query, guesses or {}, fresh))
+        return without_trace(lambda: self._release_all(sums, query, guesses or {}, fresh, debit))
 
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
@@ -285,6 +288,7 @@ class ReusableHoldout:
         query: str | WeightsFingerprint,
         guesses: Mapping[str, float | SealedSums],
         fresh: bool,
+        debit: Debit | None,
     ) -> dict[str, Answer]:
         sealed = [own for own in sums.values() if isinstance(own, SealedSums)]
         world = max((own.world for own in sealed), default=1)
@@ -299,17 +303,17 @@ class ReusableHoldout:
             raise HoldoutError("Another rank could not ask; nothing was released or charged.")
         readings = self._readings(asked, rows, query, guesses)
         for reading in readings.values():
-            self._require_whole_pass(reading)
+            require_whole_pass(
+                self._registration, reading.seen, complete=reading.complete, steady=reading.steady
+            )
         # All ranks take part in gathering rows; the first computes, where its errors reach all.
         blocks = {name: self._gathered_rows(sums[name], guesses.get(name), world) for name in asked}
 
         def answers() -> dict[str, Answer]:
             if self.mechanism.estimation_sets is not None:
                 require_current_sets(guesses, self.estimation_set())
-            return {
-                name: self._answer(name, self._of_blocks(readings[name], name, blocks[name]), fresh)
-                for name in asked
-            }
+            whole = {name: self._of_blocks(readings[name], name, blocks[name]) for name in asked}
+            return {name: self._answer(name, whole[name], fresh, debit) for name in asked}
 
         return on_first_rank(world, answers)
 
@@ -355,21 +359,7 @@ class ReusableHoldout:
             return error
         return None
 
-    def _require_whole_pass(self, reading: "_Reading") -> None:
-        if not reading.complete:
-            raise PartialPassError(
-                f"Expected a pass over all {self.size} examples of holdout {self.name!r}, each "
-                f"once, but got {reading.seen}. Nothing was released or charged. Use the whole "
-                f"holdout without drop_last, and a new accumulator (or reset()) for every pass."
-            )
-        if not reading.steady:
-            raise WeightsChangedError(
-                "Expected the same weights and buffers throughout the pass and on every rank, but "
-                "they changed while the holdout was read. Call model.eval() first and do not train "
-                "inside the pass. Nothing was released or charged."
-            )
-
-    def _answer(self, name: str, reading: "_Reading", fresh: bool) -> Answer:
+    def _answer(self, name: str, reading: "_Reading", fresh: bool, debit: Debit | None) -> Answer:
         if self.mechanism.wants_guess() and reading.guess is None:
             raise InvalidArgumentError(
                 "Expected a guess with every query, because the mechanism compares with the "
@@ -389,7 +379,10 @@ class ReusableHoldout:
                 )
             if account.budget_left < 1:
                 return Answer(math.nan, "exhausted", 0, None)
+            records = None if debit is None else account.records(debit)
             entry, secret = self._decide(account, name, key, reading, fresh)
+            if records is not None and debit is not None:
+                debit.pay(records, steps=entry.compared + (entry.kind == "release"))
             left = account.record(entry, secret)
             position = account.queries
         # Only here, after the commit, does anything leave.

@@ -2,11 +2,18 @@
 
 from torch_holdout.ledger.account import Account, Entry, Stored
 from torch_holdout.ledger.ledger import Ledger, Recorded, Summary
-from torch_holdout.ledger.records import ChargeEntry, Purpose, RecordsAccount, RecordsSummary
+from torch_holdout.ledger.records import (
+    ChargeEntry,
+    Debit,
+    Purpose,
+    RecordsAccount,
+    RecordsSummary,
+)
 
 __all__ = [
     "Account",
     "ChargeEntry",
+    "Debit",
     "Entry",
     "Ledger",
     "Purpose",

@@ -6,10 +6,10 @@ from typing import Any, Literal, final
 
 import sqlalchemy as sa
 
-from torch_holdout.errors import LedgerError
+from torch_holdout.errors import BudgetExhaustedError, LedgerError
 from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
 from torch_holdout.ledger.engines import library_version, now
-from torch_holdout.ledger.records import RecordsAccount
+from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.schema import holdouts, queries, records, thresholds
 
 Kind = Literal["release", "guess"]
@@ -132,17 +132,27 @@ class Account:
         self._keep_secret(entry.units, threshold)
         return self.budget_left
 
-    def records(self, account: str) -> RecordsAccount:
-        """Open an account of training records in the same transaction."""
+    def records(self, debit: Debit) -> RecordsAccount:
+        """Open the account that a debit is for in the same transaction.
+
+        It is refused here, before anything is decided, if the worst case is not covered: a refusal
+        must say nothing of the outcome.
+        """
         row = self._connection.execute(
-            sa.select(records).where(records.c.account == account).with_for_update()
+            sa.select(records).where(records.c.account == debit.account).with_for_update()
         ).one_or_none()
         if row is None:
             raise LedgerError(
                 "Expected the training records' account in the holdout's ledger, but it is gone. "
                 "Nothing was released or charged."
             )
-        return RecordsAccount(self._connection, row)
+        opened = RecordsAccount(self._connection, row)
+        if opened.left < 2 * debit.each:
+            raise BudgetExhaustedError(
+                "Expected the training records' budget to cover a comparison and an answer, but it "
+                "does not. Nothing was released or charged; predictor.status() shows what is left."
+            )
+        return opened
 
     def _keep_secret(self, units: int, threshold: int | None) -> None:
         stale = self._round(units) if self.budget_left else self._round(units)[:1]

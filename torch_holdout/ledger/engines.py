@@ -48,6 +48,9 @@ class Backend(Protocol):
     def exclusive(self) -> contextlib.AbstractContextManager[Any]:
         """Keep other threads out where the database itself cannot."""
 
+    def exists(self) -> bool:
+        """Whether there is something to open."""
+
 
 def backend_for(url: str) -> Backend:
     """Choose the backend for a URL; touches nothing yet.
@@ -89,6 +92,10 @@ class SqliteBackend:
     def exclusive(self) -> contextlib.AbstractContextManager[Any]:
         """SQLite locks the file itself."""
         return contextlib.nullcontext()
+
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self._path.exists()
 
     def _create(self) -> None:
         folder = self._path.parent
@@ -180,6 +187,10 @@ class MemoryBackend:
                     _fill(connection)
                 self._engine = engine
             return self._engine
+
+    def exists(self) -> bool:
+        """Always: an empty one is made on first use, and costs nothing."""
+        return True
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

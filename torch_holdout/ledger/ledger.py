@@ -236,6 +236,10 @@ class Ledger:
                 check_charges(connection, row, self.address)
             return records_summary(row, self.address)
 
+    def find_records(self, name: str) -> str | None:
+        """Return the id of a records account, or None if there is none; makes nothing."""
+        return self.records_accounts().get(name) if self._backend.exists() else None
+
     def records_accounts(self) -> dict[str, str]:
         """Return the records accounts' ids by name, oldest first."""
         with self._transaction(reads_only=True) as connection:

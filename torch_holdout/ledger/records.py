@@ -82,6 +82,38 @@ class RecordsAccount:
         )
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Debit:
+    """What a holdout's answer costs the records a model was trained on, in the same transaction.
+
+    Attributes:
+        address: The ledger; it must be the holdout's own.
+        account: The records' account.
+        each: Picos for a comparison, and again for an answer.
+        detail: What is charged, for the ledger.
+        seeded: Whether the noise is a test seed's.
+    """
+
+    address: str
+    account: str
+    each: int
+    detail: str
+    seeded: bool
+
+    def pay(self, opened: RecordsAccount, steps: int) -> None:
+        """Charge the steps that were taken."""
+        opened.charge(
+            ChargeEntry(
+                purpose="validation",
+                detail=self.detail,
+                queries=1,
+                charge=steps * self.each,
+                seeded=self.seeded,
+            )
+        )
+
+
 def new_records(
     account: str, name: str, registration: str, keyed: str | None, capacity: int
 ) -> sa.Insert:

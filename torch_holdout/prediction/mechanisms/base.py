@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_holdout.accounting import Charge
 from torch_holdout.checks import require_whole
 from torch_holdout.noise import Uniforms
+from torch_holdout.prediction.voters import Voters
 
 NO_CONSENSUS = -1  # a mechanism's own abstention: answered, charged
 OUT_OF_BUDGET = -2  # nothing was asked of the mechanism, nothing charged
@@ -69,3 +70,10 @@ class PredictionMechanism(ABC):
     @abstractmethod
     def sampler_error(self, setting: Setting) -> float:
         """Bound the total variation between one answer and its law."""
+
+    def require_voters(self, voters: Voters) -> None:
+        """Refuse models that the charge was not made for; most mechanisms take any."""
+
+    def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
+        """Return the shape of the answers to some queries."""
+        return (queries,)

@@ -1,0 +1,232 @@
+"""What the training records may be charged in all, and the account that keeps it."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch_holdout.accounting import Charge
+from torch_holdout.accounting.filters import best_order, capacity
+from torch_holdout.checks import require_between, require_instance, require_text
+from torch_holdout.data_fingerprint import DataFingerprint
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.ledger import ChargeEntry, Debit, Ledger, Purpose, RecordsSummary
+from torch_holdout.ledger.schema import PICO
+from torch_holdout.prediction.neighbours import Neighbours
+
+_LARGEST = 1000.0
+_ROUNDING = 1 + 2**-40  # more than any floating-point error of a price
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PrivacyBudget:
+    """The (epsilon, delta) that everything answered from some training records may add up to.
+
+    Args:
+        epsilon: In all, for the neighbouring relation of the partition.
+        delta: None for pure epsilon; then charges are plainly added.
+
+    Example:
+        >>> PrivacyBudget(epsilon=2.0, delta=1e-5)
+        PrivacyBudget(epsilon=2.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        require_between("epsilon", self.epsilon, 0, _LARGEST)
+        if self.epsilon == 0:
+            raise InvalidArgumentError(
+                "Expected `epsilon` to be above 0: a budget of zero answers nothing."
+            )
+        if self.delta is not None:
+            require_between("delta", self.delta, 0, 1, ends=False)
+
+    def order_for(self, charge: Charge) -> float | None:
+        """Return the Renyi order that buys most queries of a charge; None for pure epsilon."""
+        return None if self.delta is None else best_order(charge, self.epsilon, self.delta)
+
+    def capacity_at(self, order: float | None) -> int:
+        """Return what may be charged in all, in picos of the currency of that order."""
+        if order is None or self.delta is None:
+            return math.floor(self.epsilon * PICO)
+        return max(0, math.floor(capacity(self.epsilon, self.delta, order) * PICO))
+
+    def queries_for(self, charge: Charge) -> int:
+        """Return how many queries of one charge the whole budget buys.
+
+        Example:
+            >>> from torch_holdout.accounting import Concentrated
+            >>> PrivacyBudget(epsilon=2.0, delta=1e-5).queries_for(Concentrated(0.1**2 / 2))
+            21
+        """
+        order = self.order_for(charge)
+        return self.capacity_at(order) // price(charge, order)
+
+
+def price(charge: Charge, order: float | None) -> int:
+    """Return a charge in picos: of epsilon, or of the Renyi divergence at an order; rounded up.
+
+    Example:
+        >>> from torch_holdout.accounting import Pure
+        >>> price(Pure(0.1), None) >= 10**11
+        True
+    """
+    cost = charge.count * (charge.epsilon if order is None else charge.curve()(order))
+    if not math.isfinite(cost):
+        raise InvalidArgumentError(
+            "Expected a mechanism with a finite cost, but this one has no pure epsilon. Give the "
+            "budget a delta, e.g. PrivacyBudget(epsilon=2.0, delta=1e-5), or add noise."
+        )
+    return max(1, math.ceil(cost * PICO * _ROUNDING))
+
+
+@final
+class TrainingRecords:
+    """A handle to the account of the records that models were trained on.
+
+    It belongs to the records, not to a model: every predictor on them, retrained or not, in any
+    process, is charged to the same account. Copies and pickles are handles to it; nothing refunds.
+    The currency is fixed when the account is made, from the first mechanism that is charged.
+
+    Example:
+        >>> from torch_holdout.accounting import Pure
+        >>> records = TrainingRecords(
+        ...     "memory://", name="records-2026", budget=PrivacyBudget(epsilon=1.0),
+        ...     neighbours=Neighbours(relation="replace-one", unit="record"))
+        >>> records.pay(Pure(0.25), 3, purpose="prediction", detail="{}")
+        0
+        >>> records.left(Pure(0.25))
+        0
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        budget: PrivacyBudget,
+        neighbours: Neighbours,
+        fingerprint: DataFingerprint | None = None,
+        seeded: bool = False,
+    ) -> None:
+        require_text("name", name)
+        require_instance("budget", budget, PrivacyBudget)
+        if fingerprint is not None:
+            require_instance("fingerprint", fingerprint, DataFingerprint)
+        self.name = name
+        self.budget = budget
+        self.neighbours = neighbours
+        self.seeded = seeded
+        self._fingerprint = fingerprint
+        self._ledger = Ledger(url)
+        self._account: str | None = None  # the account's id, once attached
+        self._order: float | None = None  # its currency
+        self._copied_from: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the ledger is."""
+        return self._ledger.address
+
+    def pay(self, charge: Charge, queries: int, *, purpose: Purpose, detail: str) -> int | None:
+        """Charge some queries, all or none; committed when it returns.
+
+        Returns:
+            How many queries the account had answered before, or None if the budget is too small:
+            then nothing was charged.
+        """
+        account = self._attached(charge)
+        total = queries * price(charge, self._order)
+        with self._ledger.records(account) as opened:
+            if total > opened.left:
+                return None
+            before = opened.queries
+            opened.charge(
+                ChargeEntry(
+                    purpose=purpose,
+                    detail=detail,
+                    queries=queries,
+                    charge=total,
+                    seeded=self.seeded,
+                )
+            )
+        return before
+
+    def left(self, charge: Charge) -> int:
+        """Return how many more queries of a charge may be asked; makes no account."""
+        found = self.summary()
+        if found is None:
+            return self.budget.queries_for(charge)
+        order = found.registration["derived"]["order"]
+        return (found.capacity - found.spent) // price(charge, order)
+
+    def debit(self, charge: Charge, detail: str) -> Debit:
+        """Return what an answer of a holdout in the same ledger costs this account, per step."""
+        account = self._attached(charge)
+        return Debit(
+            address=self.address,
+            account=account,
+            each=price(charge, self._order),
+            detail=detail,
+            seeded=self.seeded,
+        )
+
+    def summary(self) -> RecordsSummary | None:
+        """Return the account's counters, or None if it has not been made yet."""
+        account = self._account or self._copied_from or self._ledger.find_records(self.name)
+        if account is None:
+            return None
+        found = self._ledger.records_summary(account)
+        if self._account is None and self._copied_from is None:
+            # Someone else's account of that name: refused here if it is another one.
+            self._attach(found.registration["derived"]["order"])
+        return found
+
+    def __copy__(self) -> "TrainingRecords":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TrainingRecords":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = {
+            "name": self.name,
+            "budget": self.budget,
+            "neighbours": self.neighbours,
+            "seeded": self.seeded,
+        }
+        return _handle, (self.address, arguments, self._account or self._copied_from)
+
+    def __repr__(self) -> str:
+        return f"TrainingRecords({self.address!r}, name={self.name!r}, budget={self.budget})"
+
+    def _attached(self, charge: Charge) -> str:
+        return self._account or self._attach(self.budget.order_for(charge))
+
+    def _attach(self, order: float | None) -> str:
+        """Create the account with an order, or attach to it: then its own order stands."""
+        self._account = self._ledger.register_records(
+            self.name,
+            {
+                "epsilon": self.budget.epsilon,
+                "delta": self.budget.delta,
+                "relation": self.neighbours.relation,
+                "unit": self.neighbours.unit,
+                "seeded": self.seeded,
+                "derived": {"order": order},
+            },
+            capacity=self.budget.capacity_at(order),
+            fingerprint=self._fingerprint,
+            account=self._copied_from,
+        )
+        stored = self._ledger.records_summary(self._account)
+        self._order = stored.registration["derived"]["order"]
+        return self._account
+
+
+def _handle(url: str, arguments: dict[str, Any], account: str | None) -> TrainingRecords:
+    records = TrainingRecords(url, **arguments)
+    records._copied_from = account
+    return records

@@ -1,0 +1,76 @@
+"""Answers given before, so that the same question is the same answer, free.
+
+A free repeat tells whoever asks that the question was asked before. So each tenant has a cache of
+its own, and what was asked is kept only as an HMAC under a secret of this process.
+"""
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from typing import Any, final
+
+from torch import Tensor
+
+from torch_holdout.content import digest
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.noise import fresh_secret
+
+
+@final
+class AnswerCache:
+    """The latest answers of every tenant, oldest forgotten first.
+
+    Example:
+        >>> import torch
+        >>> cache = AnswerCache(size=2)
+        >>> keys = cache.keys("tenant", torch.eye(3))
+        >>> cache.put("tenant", keys, torch.tensor([4, 5, 6]))
+        >>> cache.get("tenant", keys[0]) is None, cache.get("tenant", keys[2])
+        (True, tensor(6))
+        >>> cache.get("another tenant", keys[2]) is None
+        True
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._secret = fresh_secret()
+        self._answers: dict[str, OrderedDict[bytes, Tensor]] = {}
+
+    def keys(self, tenant: str, inputs: Tensor) -> list[bytes]:
+        """Return one key per query; reads the inputs back to the host."""
+        if not isinstance(inputs, Tensor) or inputs.ndim < 1:
+            raise InvalidArgumentError(
+                f"Expected a tensor with one row per query, but got {type(inputs).__name__}; other "
+                f"inputs need cache=False. Nothing was charged."
+            )
+        rows = inputs.detach().cpu()
+        prefix = tenant.encode(errors="surrogatepass") + b"\x00"
+        return [
+            hmac.new(self._secret, prefix + digest(row), hashlib.sha256).digest() for row in rows
+        ]
+
+    def get(self, tenant: str, key: bytes) -> Tensor | None:
+        """Return the answer to a query, if this tenant has had it."""
+        known = self._answers.get(tenant)
+        found = None if known is None else known.get(key)
+        if known is not None and found is not None:
+            known.move_to_end(key)
+        return found
+
+    def put(self, tenant: str, keys: list[bytes], answers: Tensor) -> None:
+        """Keep answers; the tenant's oldest make room."""
+        known = self._answers.setdefault(tenant, OrderedDict())
+        for key, answer in zip(keys, answers.detach().cpu(), strict=True):
+            known[key] = answer.clone()
+        while len(known) > self._size:
+            known.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything: the models have changed."""
+        self._answers.clear()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "AnswerCache":
+        return AnswerCache(self._size)  # a copy of the models is another service
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AnswerCache, (self._size,)

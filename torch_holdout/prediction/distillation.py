@@ -1,0 +1,194 @@
+"""Label public data once, privately, and train a student on it that may be asked without limit."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from torch_holdout.accounting import compose
+from torch_holdout.checks import require_instance, require_whole
+from torch_holdout.content import digest
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.noise import fresh_secret
+from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS
+from torch_holdout.prediction.predictor import PrivatePredictorHooks
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Distilled:
+    """A student, and what its labels cost the training records.
+
+    Attributes:
+        student: Trained on public inputs and private labels; asking it costs nothing more.
+        labels: One per public input, -1 where the members did not agree.
+        epsilon: What the labels cost at ``delta``; their number was fixed before the first.
+        relation: Who is protected.
+    """
+
+    student: nn.Module
+    labels: Tensor
+    epsilon: float
+    delta: float | None
+    relation: str
+
+    def __str__(self) -> str:
+        kept = int((self.labels != NO_CONSENSUS).sum())
+        at = "" if self.delta is None else f" at delta {self.delta:g}"
+        return (
+            f"student of {kept} labels (of {len(self.labels)} queries): epsilon "
+            f"{self.epsilon:.4g}{at}, {self.relation}; asking the student costs nothing more"
+        )
+
+
+def distill(
+    predictor: PrivatePredictorHooks,
+    public_loader: Iterable[Any],
+    student: nn.Module,
+    *,
+    trainer: Any,
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
+    batch_size: int = 64,
+    labels: str | Path | None = None,
+) -> Distilled:
+    """Label public inputs within the budget, each once, and train a student on them.
+
+    Guarantee:
+        The student is a function of public inputs and of private answers: it is as private as they
+        are, whatever is asked of it, if the inputs are public and were not chosen by private data.
+
+    Args:
+        predictor: What labels; its mechanism must answer with labels.
+        public_loader: Public inputs; of tuples and lists the first part. All are labelled or none.
+        student: A LightningModule, trained as it is on batches of (inputs, labels), or any module
+            of inputs, trained by ``optimizer`` and ``loss``.
+        trainer: A Lightning Trainer, of the predictor's namespace.
+        optimizer: For a student that is no LightningModule, e.g. ``partial(Adam, lr=1e-3)``.
+        loss: Of scores and labels, for a student that is no LightningModule.
+        batch_size: For labelling and training.
+        labels: A file that keeps the labels as they are paid for: interrupted, the same call goes
+            on where it stopped.
+    """
+    require_instance("predictor", predictor, PrivatePredictorHooks)
+    require_whole("batch_size", batch_size, 1, 2**31)
+    lightning = predictor.lightning_module_class()
+    if not isinstance(student, lightning) and optimizer is None:
+        raise InvalidArgumentError(
+            "Expected `optimizer` for a student that is no LightningModule, e.g. "
+            "partial(torch.optim.Adam, lr=1e-3). Nothing was charged."
+        )
+    if predictor.mechanism.answers != "labels":
+        raise InvalidArgumentError(
+            "Expected a mechanism that answers with labels, e.g. SoftMajority. Nothing was charged."
+        )
+    inputs = _gathered(public_loader)
+    found = _labelled(predictor, inputs, batch_size, None if labels is None else Path(labels))
+    kept = found != NO_CONSENSUS
+    if not bool(kept.any()):
+        raise InvalidArgumentError("Expected at least one label, but members agreed on none.")
+    loader = DataLoader(TensorDataset(inputs[kept], found[kept]), batch_size, shuffle=True)
+    taught = student
+    if not isinstance(student, lightning):
+        taught = _taught(lightning, student, optimizer, loss)
+    trainer.fit(taught, loader)
+    plan, budget = predictor.plan(), predictor.records.budget
+    cost = compose([predictor.charge()] * len(inputs), budget.delta)
+    return Distilled(
+        student=student,
+        labels=found,
+        epsilon=min(cost.epsilon, budget.epsilon),
+        delta=budget.delta,
+        relation=plan.relation,
+    )
+
+
+def _gathered(loader: Iterable[Any]) -> Tensor:
+    """Return all public inputs, on the host."""
+    parts = [batch[0] if isinstance(batch, tuple | list) else batch for batch in loader]
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
+        raise InvalidArgumentError(
+            "Expected a loader of at least one batch whose inputs are a tensor. Nothing was "
+            "charged."
+        )
+    return torch.cat([part.detach().cpu() for part in parts])
+
+
+def _labelled(
+    predictor: PrivatePredictorHooks, inputs: Tensor, batch_size: int, path: Path | None
+) -> Tensor:
+    """Label what is not labelled yet; each label is kept as soon as it is paid for."""
+    found, mark = _resumed(inputs, path)
+    missing, left = len(inputs) - len(found), predictor.plan().queries_left
+    if missing > left:
+        raise BudgetExhaustedError(
+            f"Expected a budget for {missing} labels, but {left} queries are left. Nothing was "
+            f"charged: give fewer public inputs, or a mechanism with more noise (for_budget)."
+        )
+    device = next((tensor.device for tensor in predictor.parameters()), torch.device("cpu"))
+    for batch in inputs[len(found) :].split(batch_size):
+        labels = predictor.label(batch.to(device)).cpu()
+        if predictor.ran_out(labels):
+            raise BudgetExhaustedError(
+                "Expected the budget to last for every label, but another process has used it. "
+                "Labels paid for so far are in `labels`, if a file was given."
+            )
+        found = torch.cat([found, labels])
+        if path is not None:
+            _keep({"labels": found, "inputs": mark}, path)
+    return found
+
+
+def _resumed(inputs: Tensor, path: Path | None) -> tuple[Tensor, str]:
+    mark = hashlib.sha256(digest(inputs)).hexdigest()
+    if path is None or not path.exists():
+        return torch.empty(0, dtype=torch.int64), mark
+    stored = torch.load(path, weights_only=True)
+    if stored["inputs"] != mark or len(stored["labels"]) > len(inputs):
+        raise InvalidArgumentError(
+            f"Expected {path} to hold labels of these public inputs, but it holds others'. Choose "
+            f"another file. Nothing was charged."
+        )
+    return stored["labels"], mark
+
+
+def _keep(content: dict[str, Any], path: Path) -> None:
+    """Replace the file at once: it is never seen half written."""
+    draft = path.with_name(f".{path.name}.{fresh_secret(8).hex()}.new")
+    try:
+        torch.save(content, draft)
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _taught(
+    lightning: Any,
+    student: nn.Module,
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None,
+    loss: Callable[[Tensor, Tensor], Tensor],
+) -> nn.Module:
+    """Wrap a plain module so that a Trainer can fit it."""
+
+    class Student(lightning):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.student = student
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            inputs, target = batch
+            return loss(self.student(inputs), target)
+
+        def configure_optimizers(self) -> Any:
+            return None if optimizer is None else optimizer(self.student.parameters())
+
+    return Student()

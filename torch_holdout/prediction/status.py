@@ -1,0 +1,102 @@
+"""What a budget buys and what is left of it: all of it public."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PredictionPlan:
+    """What a mechanism and a budget buy, before anything is asked.
+
+    Attributes:
+        queries: How many queries the whole budget buys.
+        queries_left: How many are left of them.
+        epsilon: Cap over everything, at ``delta``; covers adaptive queries and stopping early.
+        epsilon_per_query: Pure epsilon of one query; infinite for Gaussian noise.
+        relation: Who is protected.
+    """
+
+    mechanism: str
+    queries: int
+    queries_left: int
+    epsilon: float
+    delta: float | None
+    epsilon_per_query: float
+    relation: str
+    num_parts: int
+    num_outputs: int
+
+    def __str__(self) -> str:
+        at = "" if self.delta is None else f" at delta {self.delta:g}"
+        each = (
+            "no pure epsilon"
+            if math.isinf(self.epsilon_per_query)
+            else f"pure epsilon {self.epsilon_per_query:.4g}"
+        )
+        lines = [
+            f"{self.mechanism} over {self.num_parts} part{'s' if self.num_parts > 1 else ''}, "
+            f"{self.num_outputs} output{'s' if self.num_outputs > 1 else ''}",
+            f"  epsilon {self.epsilon:g}{at}, {self.relation}, buys {self.queries} queries; "
+            f"{self.queries_left} left",
+            f"  one query: {each}",
+        ]
+        if self.queries_left < 1:
+            lines.append(
+                "  Nothing can be asked: take a larger epsilon, more noise per answer "
+                "(for_budget solves it), or fewer queries."
+            )
+        elif self.queries < 1000:
+            lines.append(
+                "  Few: label a public set once (distill) for a model that may be asked without "
+                "limit, or take for_budget(queries=...)."
+            )
+        return "\n".join(lines)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PredictionStatus:
+    """The public state of the training records' account.
+
+    Attributes:
+        queries: Queries charged so far, by every predictor on these records.
+        queries_left: How many more this predictor's mechanism may answer.
+        epsilon: Cap over the whole budget at ``delta``, constant from creation. It is what is
+            promised; what has been spent so far is a share of it.
+        epsilon_spent: The plain sum of pure epsilons; None for a budget with a delta, where no
+            smaller number than the cap is a promise.
+        share_spent: Charged so far, as a share of the capacity.
+        order: The Renyi order that charges are counted at; None for pure epsilon.
+        sampler_error: What inexact sampling adds to delta, over all queries so far.
+        renaming_detected: Whether the account knows the records' fingerprint.
+        seeded: Whether the noise is a test seed's, and so no privacy is given.
+    """
+
+    name: str
+    ledger: str
+    queries: int
+    queries_left: int
+    epsilon: float
+    delta: float | None
+    epsilon_spent: float | None
+    share_spent: float
+    order: float | None
+    relation: str
+    sampler_error: float
+    renaming_detected: bool
+    seeded: bool
+
+    def __str__(self) -> str:
+        at = "pure" if self.delta is None else f"delta {self.delta:g}"
+        lines = [
+            f"records {self.name!r}: {self.queries} queries answered, {self.queries_left} left",
+            f"  epsilon at most {self.epsilon:g} over the whole budget ({at}, {self.relation}); "
+            f"{self.share_spent:.1%} of it charged",
+        ]
+        if not self.renaming_detected:
+            lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(train_set)")
+        if self.seeded:
+            lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
+        return "\n".join(lines)

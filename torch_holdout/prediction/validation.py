@@ -1,0 +1,144 @@
+r"""A private predictor evaluated on a reusable holdout: two doors, one transaction.
+
+The expected accuracy of a soft majority, the mean over examples of
+:math:`\mathrm{softmax}(\eta\,\mathrm{votes}_i)[y_i]`, has no sampling noise, and one member's votes
+move it by at most :math:`\tanh(\eta/2)` however many examples there are. So the holdout answers
+it as any other statistic of its own examples, and the training records pay for one comparison and
+one answer instead of one query per example.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torch_holdout.accounting import Charge, Concentrated, Pure
+from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
+from torch_holdout.checks import require_instance
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.prediction.budget import TrainingRecords
+from torch_holdout.prediction.mechanisms.base import PredictionMechanism
+from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
+from torch_holdout.prediction.voters import Voters
+from torch_holdout.ranks import on_first_rank, rank_and_world
+from torch_holdout.results import Answer
+from torch_holdout.statistics import BoundedMean
+from torch_holdout.traces import without_trace
+from torch_holdout.weights import weights_fingerprint
+
+
+def validate(
+    ensemble: nn.Module,
+    mechanism: PredictionMechanism,
+    records: TrainingRecords,
+    holdout: ReusableHoldout,
+    name: str,
+    loader: Iterable[Any],
+    *,
+    version: str = "",
+) -> Answer:
+    r"""Ask a holdout for the expected accuracy of a soft majority; charge both accounts or none.
+
+    Guarantee:
+        For the holdout as for any statistic. For the training records: with the holdout's noise
+        :math:`\sigma`, every comparison and every answer costs :math:`d/\sigma` where
+        :math:`d = \tanh(\eta/2) + 1/L` (twice the first term where a neighbour changes two
+        members); Gaussian noise costs :math:`d^2/(2\sigma^2)` in rho.
+
+    Args:
+        ensemble: The members.
+        mechanism: A ``SoftMajority``.
+        records: The training records' account, in the holdout's ledger.
+        holdout: The holdout; its mechanism must not compare with training values.
+        name: A statistic of it with bounds 0 and 1, larger is better, e.g. ``th.ZeroOne()``.
+        loader: The holdout's examples, batches of inputs and labels, each example once.
+        version: Whatever else decides the values (preprocessing, ...).
+    """
+    charge = step_charge(mechanism, records, holdout, name)
+    soft = _soft(mechanism)
+    detail = {"holdout": holdout.name, "statistic": name, "mechanism": soft.identity()}
+    _, world = rank_and_world()
+
+    def ask() -> Answer:
+        mark = f"{version}|soft majority, eta {soft.eta!r}"
+        before = weights_fingerprint(ensemble, mark)
+        sums = holdout.accumulator(name)
+        for inputs, target in loader:
+            sums.update(expected_accuracy(ensemble, soft, inputs, target))
+        query = before.confirmed_by(weights_fingerprint(ensemble, mark))
+        debit = records.debit(charge, json.dumps(detail, sort_keys=True))
+        return holdout.release(name, sums, query=query, debit=debit)
+
+    return on_first_rank(world, lambda: without_trace(ask))
+
+
+@torch.no_grad()
+def expected_accuracy(
+    ensemble: nn.Module, mechanism: SoftMajority, inputs: Any, target: Tensor
+) -> Tensor:
+    """Return the probability of the right label for each example. Raw: it goes to a sealed sum.
+
+    A label that is no class is nobody's right answer.
+    """
+    require_instance("ensemble", ensemble, Voters)
+    ensemble.eval()
+    votes: Any = ensemble
+    table = sum(mechanism.table(outputs) for outputs in votes.output_chunks(inputs))
+    if not isinstance(table, Tensor) or table.shape[:1] != target.shape:
+        raise InvalidArgumentError(
+            "Expected inputs and labels with one row per example, but their numbers differ. "
+            "Nothing was released or charged."
+        )
+    target = target.to(table.device)
+    likely = mechanism.probabilities(table)
+    known = (target >= 0) & (target < table.shape[1])
+    chosen = likely.gather(1, torch.where(known, target, 0).to(torch.int64)[:, None])[:, 0]
+    return torch.where(known, chosen, 0.0)
+
+
+def step_charge(
+    mechanism: PredictionMechanism, records: TrainingRecords, holdout: ReusableHoldout, name: str
+) -> Charge:
+    """Return what a comparison, or an answer, of the holdout costs the training records."""
+    eta = _soft(mechanism).eta
+    require_instance("holdout", holdout, ReusableHoldout)
+    address = holdout.status().ledger
+    if address != records.address:
+        raise InvalidArgumentError(
+            f"Expected the holdout and the training records in one ledger, so that both are "
+            f"charged in one transaction, but they are in {address} and {records.address}. Give "
+            f"the predictor the holdout's ledger."
+        )
+    rule = holdout.mechanism
+    if rule.wants_guess():
+        raise InvalidArgumentError(
+            "Expected a holdout that does not compare with training values: a training guess is "
+            "published as it is and protects no training record. Use guess='last', a Ladder or an "
+            "answering mechanism."
+        )
+    statistic = holdout.statistics.get(name)
+    bounded = isinstance(statistic, BoundedMean) and statistic.per_example is None
+    if not bounded or (statistic.low, statistic.high, statistic.mode) != (0.0, 1.0, "max"):
+        raise InvalidArgumentError(
+            f"Expected {name!r} to be a statistic with bounds 0 and 1 where larger is better, such "
+            f"as th.ZeroOne(), among {list(holdout.statistics)}."
+        )
+    members = records.neighbours.members_changed
+    shift = members * expected_accuracy_sensitivity(eta) + 1 / holdout.accumulator(name).resolution
+    units = holdout.size
+    # What one example of the holdout moves, 1/units, is what a step is priced for.
+    if rule.currency == "rho":
+        return Concentrated(rule.charge_per_step(units) * (shift * units) ** 2)
+    return Pure(rule.charge_per_step(units) * shift * units)
+
+
+def _soft(mechanism: PredictionMechanism) -> SoftMajority:
+    if not isinstance(mechanism, SoftMajority):
+        raise InvalidArgumentError(
+            f"Expected a SoftMajority, whose expected accuracy is known to move little, but got "
+            f"{type(mechanism).__name__}."
+        )
+    return mechanism
