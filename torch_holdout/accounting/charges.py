@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from torch_holdout.accounting.rdp import Curve, rdp_of_discrete_laplace, rdp_of_pure, rdp_of_rho
+from torch_holdout.accounting.soft_majority import soft_majority_epsilon, soft_majority_rdp
 from torch_holdout.accounting.zcdp import rho_of_pure
 from torch_holdout.checks import require_between, require_whole
 
@@ -97,4 +98,52 @@ class Concentrated:
         return rdp_of_rho(self.rho)
 
 
-Charge = Pure | DiscreteLaplace | Concentrated
+@final
+@dataclass(frozen=True)
+class SoftVote:
+    r"""``count`` soft majorities over ``num_parts`` votes, exactly, whatever the votes are.
+
+    Guarantee:
+        One member replaced: the exact epsilon and Renyi curve, and :math:`\rho = \eta^2/2`, because
+        the range of the loss is :math:`2\eta` (Cesar and Rogers 2021). Two members: twice the
+        epsilon (group privacy) and a range of :math:`4\eta`, four times the rho.
+
+    Example:
+        >>> vote = SoftVote(0.1, num_parts=50, num_classes=10)
+        >>> round(vote.epsilon, 4), round(vote.rho, 6), round(vote.curve()(10.0), 4)
+        (0.1933, 0.005, 0.0365)
+    """
+
+    eta: float
+    num_parts: int
+    num_classes: int
+    count: int = 1
+    members_changed: int = 1
+
+    def __post_init__(self) -> None:
+        require_between("eta", self.eta, 0, 1e6)
+        require_whole("num_parts", self.num_parts, 1, 2**20)
+        require_whole("num_classes", self.num_classes, 2, 2**20)
+        require_whole("count", self.count, 0, 2**62)
+        require_whole("members_changed", self.members_changed, 1, 2)
+
+    @property
+    def epsilon(self) -> float:
+        """Pure privacy of one of them."""
+        one = soft_majority_epsilon(self.eta, self.num_parts, self.num_classes)
+        return self.members_changed * one
+
+    @property
+    def rho(self) -> float:
+        """Concentrated privacy of one of them."""
+        return (self.members_changed * self.eta) ** 2 / 2
+
+    def curve(self) -> Curve:
+        """Renyi curve of one of them."""
+        if self.members_changed == 1:
+            return soft_majority_rdp(self.eta, self.num_parts, self.num_classes)
+        response, rho = rdp_of_pure(self.epsilon), self.rho
+        return lambda alpha: min(response(alpha), alpha * rho)
+
+
+Charge = Pure | DiscreteLaplace | Concentrated | SoftVote

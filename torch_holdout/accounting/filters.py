@@ -1,0 +1,165 @@
+r"""A budget as a filter: valid although the charges are chosen along the way.
+
+Renyi divergences of one order add up, also when each mechanism is chosen after seeing the answers
+before it, as long as the order was fixed first and a charge that would pass the capacity is refused
+(Feldman and Zrnic 2021). The order infinity is pure epsilon.
+
+Amounts are kept as whole picos (10^-12): charges rounded up, capacities rounded down, so that a sum
+of a million charges is exact.
+"""
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from torch_holdout.accounting.charges import Charge, Concentrated, SoftVote
+from torch_holdout.checks import require_between
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.search import best_argument
+
+_LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
+_PLACES = 12
+_MANY = 2**62
+
+
+def capacity(epsilon: float, delta: float | None, order: float) -> float:
+    r"""Return the largest Renyi divergence of an order that still gives (epsilon, delta).
+
+    Guarantee:
+        :math:`R + \ln(1 - 1/\alpha) + (\ln(1/\delta) - \ln\alpha)/(\alpha - 1) \le \varepsilon`
+        (Canonne, Kamath and Steinke 2020), and R at most epsilon at the order
+        infinity. Negative where the order cannot give epsilon at all.
+
+    Args:
+        epsilon: Of the whole budget.
+        delta: Of the whole budget; None for pure epsilon, which only the order infinity gives.
+        order: Above 1, or infinite.
+
+    Example:
+        >>> round(capacity(2.0, 1e-5, order=10.0), 4), capacity(2.0, None, order=math.inf)
+        (1.082, 2.0)
+    """
+    _require_budget(epsilon, delta)
+    _require_order(order)
+    if math.isinf(order):
+        return epsilon
+    if delta is None:
+        raise InvalidArgumentError(
+            f"Expected an infinite `order` for a budget without delta, but got {order!r}. "
+            "Pass delta for a budget at a finite order."
+        )
+    rest = (math.log(1 / delta) - math.log(order)) / (order - 1)
+    return epsilon - math.log1p(-1 / order) - rest
+
+
+def divergence(charge: Charge, order: float) -> float:
+    """Return the Renyi divergence that one of a charge's mechanisms costs at an order.
+
+    Example:
+        >>> from torch_holdout.accounting import Pure
+        >>> divergence(Concentrated(0.005), 10.0), divergence(Pure(0.1), math.inf)
+        (0.05, 0.1)
+    """
+    _require_order(order)
+    return charge.epsilon if math.isinf(order) else charge.curve()(order)
+
+
+def charge_in_picos(charge: Charge, order: float) -> int | None:
+    """Return what one of a charge's mechanisms costs, rounded up; None if no amount is enough.
+
+    Example:
+        >>> charge_in_picos(Concentrated(0.005), 10.0), charge_in_picos(Concentrated(1.0), math.inf)
+        (50000000000, None)
+    """
+    amount = divergence(charge, order)
+    return None if math.isinf(amount) else _picos(amount, ROUND_CEILING)
+
+
+def capacity_in_picos(epsilon: float, delta: float | None, order: float) -> int:
+    """Return the capacity rounded down, at least 0.
+
+    Example:
+        >>> capacity_in_picos(2.0, None, math.inf)
+        2000000000000
+    """
+    return max(0, _picos(capacity(epsilon, delta, order), ROUND_FLOOR))
+
+
+def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
+    """Return the order at which a budget pays for most mechanisms of this kind.
+
+    It depends on the public parameters only: fix it before the first charge. Without delta it is
+    infinity, and with delta it is when few mechanisms simply add up to most.
+
+    Example:
+        >>> round(best_order(Concentrated(0.005), 2.0, 1e-5), 1)
+        10.2
+        >>> best_order(Concentrated(0.005), 2.0, None)
+        inf
+    """
+    _require_budget(epsilon, delta)
+    if delta is None:
+        return math.inf
+    low, high = _LOWEST, _HIGHEST
+    if isinstance(charge, SoftVote):
+        # The exact curve is costly: it is searched around the order of its simple bound.
+        near = best_argument(_price(Concentrated(charge.rho), epsilon, delta), low, high)
+        low, high = max(low, near - 1.5), min(high, near + 4.5)
+    price = _price(charge, epsilon, delta)
+    found = 1 + math.exp(best_argument(price, low, high, effort=24))
+    counts = {order: _count(charge, epsilon, delta, order) for order in (math.inf, found)}
+    return math.inf if counts[math.inf] >= counts[found] else found
+
+
+def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
+    """Return how many mechanisms of this kind a budget pays for.
+
+    Args:
+        charge: What one costs; its count does not matter.
+        epsilon: Of the whole budget.
+        delta: Of the whole budget; None for pure epsilon, which adds up.
+
+    Example:
+        >>> from torch_holdout.accounting import Pure
+        >>> queries_for(Concentrated(0.005), 2.0, 1e-5), queries_for(Pure(0.1), 2.0, None)
+        (21, 20)
+        >>> queries_for(SoftVote(0.05, num_parts=50, num_classes=10), 2.0, 1e-5)
+        186
+    """
+    return _count(charge, epsilon, delta, best_order(charge, epsilon, delta))
+
+
+def _price(charge: Charge, epsilon: float, delta: float) -> Callable[[float], float]:
+    curve = charge.curve()
+
+    def price(log: float) -> float:
+        order = 1 + math.exp(log)
+        room = capacity(epsilon, delta, order)
+        return curve(order) / room if room > 0 else math.inf
+
+    return price
+
+
+def _count(charge: Charge, epsilon: float, delta: float | None, order: float) -> int:
+    each = charge_in_picos(charge, order)
+    if each is None:
+        return 0
+    room = capacity_in_picos(epsilon, delta, order)
+    return min(_MANY, room // each) if each else _MANY
+
+
+def _picos(amount: float, rounding: str) -> int:
+    """Take the shortest decimal that is this number: 0.1 is 0.1, not a little more."""
+    scaled = Decimal(repr(float(amount))).scaleb(_PLACES)
+    return int(scaled.to_integral_value(rounding=rounding))
+
+
+def _require_budget(epsilon: float, delta: float | None) -> None:
+    require_between("epsilon", epsilon, 0, 1e6)
+    if delta is not None:
+        require_between("delta", delta, 0, 1, ends=False)
+
+
+def _require_order(order: float) -> None:
+    if not order > 1:
+        raise InvalidArgumentError(f"Expected `order` to be above 1, but got {order!r}.")
