@@ -2,19 +2,23 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, final
 
 from torch_holdout.accounting import Charge
-from torch_holdout.accounting.filters import best_order, capacity
+from torch_holdout.accounting.filters import (
+    best_order,
+    capacity_in_picos,
+    charge_in_picos,
+    queries_for,
+)
 from torch_holdout.checks import require_between, require_instance, require_text
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.ledger import ChargeEntry, Debit, Ledger, Purpose, RecordsSummary
-from torch_holdout.ledger.schema import PICO
 from torch_holdout.prediction.neighbours import Neighbours
 
 _LARGEST = 1000.0
-_ROUNDING = 1 + 2**-40  # more than any floating-point error of a price
 
 
 @final
@@ -43,16 +47,6 @@ class PrivacyBudget:
         if self.delta is not None:
             require_between("delta", self.delta, 0, 1, ends=False)
 
-    def order_for(self, charge: Charge) -> float | None:
-        """Return the Renyi order that buys most queries of a charge; None for pure epsilon."""
-        return None if self.delta is None else best_order(charge, self.epsilon, self.delta)
-
-    def capacity_at(self, order: float | None) -> int:
-        """Return what may be charged in all, in picos of the currency of that order."""
-        if order is None or self.delta is None:
-            return math.floor(self.epsilon * PICO)
-        return max(0, math.floor(capacity(self.epsilon, self.delta, order) * PICO))
-
     def queries_for(self, charge: Charge) -> int:
         """Return how many queries of one charge the whole budget buys.
 
@@ -61,25 +55,26 @@ class PrivacyBudget:
             >>> PrivacyBudget(epsilon=2.0, delta=1e-5).queries_for(Concentrated(0.1**2 / 2))
             21
         """
-        order = self.order_for(charge)
-        return self.capacity_at(order) // price(charge, order)
+        return queries_for(charge, self.epsilon, self.delta)
 
 
-def price(charge: Charge, order: float | None) -> int:
-    """Return a charge in picos: of epsilon, or of the Renyi divergence at an order; rounded up.
+@lru_cache(maxsize=1024)
+def price(charge: Charge, order: float) -> int:
+    """Return a charge in picos of the Renyi divergence at an order (infinite: of pure epsilon).
 
     Example:
         >>> from torch_holdout.accounting import Pure
-        >>> price(Pure(0.1), None) >= 10**11
-        True
+        >>> price(Pure(0.1, count=3), math.inf)
+        300000000000
     """
-    cost = charge.count * (charge.epsilon if order is None else charge.curve()(order))
-    if not math.isfinite(cost):
+    each = charge_in_picos(charge, order)
+    if each is None:
         raise InvalidArgumentError(
-            "Expected a mechanism with a finite cost, but this one has no pure epsilon. Give the "
-            "budget a delta, e.g. PrivacyBudget(epsilon=2.0, delta=1e-5), or add noise."
+            "Expected a mechanism with a pure epsilon, because these records' account is kept in "
+            "pure epsilon. Gaussian noise needs a budget with a delta that was made for it: "
+            "PrivacyBudget(epsilon=2.0, delta=1e-5)."
         )
-    return max(1, math.ceil(cost * PICO * _ROUNDING))
+    return charge.count * each
 
 
 @final
@@ -122,7 +117,7 @@ class TrainingRecords:
         self._fingerprint = fingerprint
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
-        self._order: float | None = None  # its currency
+        self._order = math.inf  # its currency
         self._copied_from: str | None = None
 
     @property
@@ -159,8 +154,7 @@ class TrainingRecords:
         found = self.summary()
         if found is None:
             return self.budget.queries_for(charge)
-        order = found.registration["derived"]["order"]
-        return (found.capacity - found.spent) // price(charge, order)
+        return (found.capacity - found.spent) // price(charge, order_of(found))
 
     def debit(self, charge: Charge, detail: str) -> Debit:
         """Return what an answer of a holdout in the same ledger costs this account, per step."""
@@ -181,7 +175,7 @@ class TrainingRecords:
         found = self._ledger.records_summary(account)
         if self._account is None and self._copied_from is None:
             # Someone else's account of that name: refused here if it is another one.
-            self._attach(found.registration["derived"]["order"])
+            self._attach(order_of(found))
         return found
 
     def __copy__(self) -> "TrainingRecords":
@@ -203,9 +197,11 @@ class TrainingRecords:
         return f"TrainingRecords({self.address!r}, name={self.name!r}, budget={self.budget})"
 
     def _attached(self, charge: Charge) -> str:
-        return self._account or self._attach(self.budget.order_for(charge))
+        if self._account is not None:
+            return self._account
+        return self._attach(best_order(charge, self.budget.epsilon, self.budget.delta))
 
-    def _attach(self, order: float | None) -> str:
+    def _attach(self, order: float) -> str:
         """Create the account with an order, or attach to it: then its own order stands."""
         self._account = self._ledger.register_records(
             self.name,
@@ -215,15 +211,20 @@ class TrainingRecords:
                 "relation": self.neighbours.relation,
                 "unit": self.neighbours.unit,
                 "seeded": self.seeded,
-                "derived": {"order": order},
+                "derived": {"order": None if math.isinf(order) else order},
             },
-            capacity=self.budget.capacity_at(order),
+            capacity=capacity_in_picos(self.budget.epsilon, self.budget.delta, order),
             fingerprint=self._fingerprint,
             account=self._copied_from,
         )
-        stored = self._ledger.records_summary(self._account)
-        self._order = stored.registration["derived"]["order"]
+        self._order = order_of(self._ledger.records_summary(self._account))
         return self._account
+
+
+def order_of(summary: RecordsSummary) -> float:
+    """Return the Renyi order that an account is kept at; infinite for pure epsilon."""
+    order = summary.registration["derived"]["order"]
+    return math.inf if order is None else float(order)
 
 
 def _handle(url: str, arguments: dict[str, Any], account: str | None) -> TrainingRecords:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -80,7 +80,7 @@ def distill(
     """
     require_instance("predictor", predictor, PrivatePredictorHooks)
     require_whole("batch_size", batch_size, 1, 2**31)
-    lightning = predictor.lightning_module_class()
+    lightning = predictor.module_class
     if not isinstance(student, lightning) and optimizer is None:
         raise InvalidArgumentError(
             "Expected `optimizer` for a student that is no LightningModule, e.g. "
@@ -101,7 +101,7 @@ def distill(
         taught = _taught(lightning, student, optimizer, loss)
     trainer.fit(taught, loader)
     plan, budget = predictor.plan(), predictor.records.budget
-    cost = compose([predictor.charge()] * len(inputs), budget.delta)
+    cost = compose([replace(predictor.charge(), count=len(inputs))], budget.delta)
     return Distilled(
         student=student,
         labels=found,
@@ -134,13 +134,9 @@ def _labelled(
             f"charged: give fewer public inputs, or a mechanism with more noise (for_budget)."
         )
     device = next((tensor.device for tensor in predictor.parameters()), torch.device("cpu"))
-    for batch in inputs[len(found) :].split(batch_size):
+    for start in range(len(found), len(inputs), batch_size):
+        batch = inputs[start : start + batch_size]
         labels = predictor.label(batch.to(device)).cpu()
-        if predictor.ran_out(labels):
-            raise BudgetExhaustedError(
-                "Expected the budget to last for every label, but another process has used it. "
-                "Labels paid for so far are in `labels`, if a file was given."
-            )
         found = torch.cat([found, labels])
         if path is not None:
             _keep({"labels": found, "inputs": mark}, path)

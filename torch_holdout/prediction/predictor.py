@@ -2,22 +2,22 @@
 
 import json
 import math
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import asdict
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from torch_holdout.accounting import sampling_delta
+from torch_holdout.accounting import Charge, sampling_delta
 from torch_holdout.checks import require_choice, require_instance, require_text, require_whole
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.ledger import Purpose
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
-from torch_holdout.prediction.budget import PrivacyBudget, TrainingRecords
+from torch_holdout.prediction.budget import PrivacyBudget, TrainingRecords, order_of
 from torch_holdout.prediction.cache import AnswerCache
 from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET, PredictionMechanism, Setting
 from torch_holdout.prediction.private_loss import PrivateLoss
@@ -58,11 +58,12 @@ class PrivatePredictorHooks(nn.Module):
             none. It reads inputs back to the host.
         fingerprint: ``th.fingerprint(train_set)``, so that renaming cannot refill.
         num_outputs: Number of classes, where the models do not know it yet.
-        track_private_loss: Keep the data-dependent cost of a soft majority; see ``private_epsilon``.
+        track_private_loss: Keep a soft majority's data-dependent cost; see ``private_epsilon``.
         seed: Reproducible noise, for tests only; it is marked in the ledger.
     """
 
     trainer: Any  # Lightning's
+    module_class: ClassVar[Any] = nn.Module  # the namespace's LightningModule
 
     def __init__(
         self,
@@ -111,7 +112,11 @@ class PrivatePredictorHooks(nn.Module):
         self._private_loss = None
         if track_private_loss:
             self._private_loss = PrivateLoss(mechanism)
-        mechanism.require_voters(self._voters)
+        if not mechanism.suits(self._voters):
+            raise InvalidArgumentError(
+                f"Expected models that {type(mechanism).__name__} was made for, but got "
+                f"{type(ensemble).__name__} with other parameters: what it charges would be wrong."
+            )
 
     def forward(self, inputs: Any, *, tenant: str = "default") -> Tensor:
         """Answer one batch of queries: labels ``[B]``, or values.
@@ -126,7 +131,7 @@ class PrivatePredictorHooks(nn.Module):
 
     def predict_step(self, batch: Any, batch_idx: int = 0, dataloader_idx: int = 0) -> Tensor:
         """Answer a loader's batch; of a tuple or list the first part is the inputs."""
-        return self(batch[0] if isinstance(batch, tuple | list) else batch)
+        return self.forward(batch[0] if isinstance(batch, tuple | list) else batch)
 
     def on_predict_start(self) -> None:
         """Refuse at once what the budget cannot cover, so that no answer is lost half way."""
@@ -138,9 +143,7 @@ class PrivatePredictorHooks(nn.Module):
 
     def plan(self) -> PredictionPlan:
         """Say how many queries the budget buys, and how many are left; charges nothing."""
-        setting = self._setting(None)
-        charge = self.mechanism.charge(setting)
-        budget = self._records.budget
+        setting, charge, budget = self._setting(None), self.charge(), self._records.budget
         return PredictionPlan(
             mechanism=repr(self.mechanism),
             queries=budget.queries_for(charge),
@@ -155,13 +158,9 @@ class PrivatePredictorHooks(nn.Module):
 
     def status(self) -> PredictionStatus:
         """Return counts and privacy: all of it public."""
-        setting = self._setting(None)
-        found = self._records.summary()
-        budget = self._records.budget
-        queries, spent = (0, 0) if found is None else (found.queries, found.spent)
-        order = None if found is None else found.registration["derived"]["order"]
-        capacity = budget.capacity_at(order) if found is None else found.capacity
-        variation = queries * self.mechanism.sampler_error(setting)
+        setting, budget, found = self._setting(None), self._records.budget, self._records.summary()
+        queries = 0 if found is None else found.queries
+        share = 0.0 if found is None else found.spent / max(1, found.capacity)
         return PredictionStatus(
             name=self._records.name,
             ledger=self._records.address,
@@ -169,14 +168,20 @@ class PrivatePredictorHooks(nn.Module):
             queries_left=self._records.left(self.mechanism.charge(setting)),
             epsilon=budget.epsilon,
             delta=budget.delta,
-            epsilon_spent=spent / 1e12 if budget.delta is None else None,
-            share_spent=spent / capacity if capacity else 1.0,
-            order=order,
+            epsilon_spent=share * budget.epsilon if budget.delta is None else None,
+            share_spent=share,
+            order=None if found is None else order_of(found),
             relation=str(self._voters.neighbours),
-            sampler_error=sampling_delta(budget.epsilon, variation),
+            sampler_error=sampling_delta(
+                budget.epsilon, queries * self.mechanism.sampler_error(setting)
+            ),
             renaming_detected=found is not None and found.fingerprinted,
             seeded=self._noise.seeded,
         )
+
+    def charge(self) -> Charge:
+        """Return what one query costs."""
+        return self.mechanism.charge(self._setting(None))
 
     def validate(
         self, holdout: ReusableHoldout, name: str, loader: Any, *, version: str = ""
@@ -202,8 +207,15 @@ class PrivatePredictorHooks(nn.Module):
         return self._private_loss.epsilon(delta)
 
     def label(self, inputs: Any) -> Tensor:
-        """Answer a batch for distillation; the ledger says so."""
-        return without_trace(lambda: self._answers(inputs, "default", "distillation"))
+        """Answer a batch for distillation, or raise; the ledger says what it was for."""
+
+        def answers() -> Tensor:
+            found = self._ask(inputs, "distillation")
+            if found is None:
+                raise self._exhausted(_rows(inputs), self.plan().queries_left)
+            return found
+
+        return without_trace(answers)
 
     def extra_repr(self) -> str:
         """Show what is public."""
@@ -216,44 +228,46 @@ class PrivatePredictorHooks(nn.Module):
 
     def _answers(self, inputs: Any, tenant: str, purpose: Purpose) -> Tensor:
         if self._cache is None:
-            return self._ask(inputs, purpose)[0]
+            answers = self._ask(inputs, purpose)
+            return self._without_asking(inputs) if answers is None else answers
         self._forget_if_retrained()
         keys = self._cache.keys(tenant, inputs)
-        known = {key: self._cache.get(tenant, key) for key in keys}
+        given = {key: self._cache.get(tenant, key) for key in keys}
         # The same query twice in a batch is one query.
-        new = {key: row for row, key in enumerate(keys) if known[key] is None}
+        new = {key: row for row, key in enumerate(keys) if given[key] is None}
         rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
-        answers, paid = self._ask(inputs[rows], purpose)
-        if paid:
+        answers = self._ask(inputs[rows], purpose)
+        if answers is None:
+            answers = self._without_asking(inputs[rows])
+        else:
             self._cache.put(tenant, list(new), answers)
-        given = dict(zip(new, answers.cpu(), strict=True))
-        found = [given[key] if known[key] is None else known[key] for key in keys]
+        given |= dict(zip(new, answers.cpu(), strict=True))
+        found = [answer for key in keys if (answer := given[key]) is not None]
         return torch.stack(found).to(answers.device) if found else answers
 
     @torch.no_grad()
-    def _ask(self, inputs: Any, purpose: Purpose) -> tuple[Tensor, bool]:
-        """Answer a batch, or not, as a whole; say whether it was paid for."""
+    def _ask(self, inputs: Any, purpose: Purpose) -> Tensor | None:
+        """Charge a batch and answer it; None, and nothing charged, if the budget is too small."""
         rows = _rows(inputs)
         if self._refused is not None and rows is not None and rows >= self._refused:
-            return self._without_asking(inputs, rows), False
+            return None
         table = self._table(inputs)
         setting = self._setting(table)
-        charge = self.mechanism.charge(setting)
         before: int | None = 0
         if len(table):
-            before = self._records.pay(
-                charge, len(table), purpose=purpose, detail=self._detail(setting)
-            )
+            charge = self.mechanism.charge(setting)
+            detail = json.dumps(self.mechanism.identity() | asdict(setting), sort_keys=True)
+            before = self._records.pay(charge, len(table), purpose=purpose, detail=detail)
         if before is None:
-            # What is left never grows, so larger batches need not be computed any more.
+            # What is left never grows: batches as large need not be computed any more.
             self._refused = min(len(table), self._refused or len(table))
-            return self._without_asking(inputs, len(table)), False
+            return None
         # Only here, after the commit, does anything leave.
         uniforms = self._noise.uniforms(self._records.name, before)
         answers = self.mechanism.answer(table, setting, uniforms)
         if self._private_loss is not None:
             self._private_loss.add(table)
-        return answers, True
+        return answers
 
     def _table(self, inputs: Any) -> Tensor:
         """Add up what the members say. Raw."""
@@ -272,8 +286,8 @@ class PrivatePredictorHooks(nn.Module):
         if total is None:
             raise InvalidArgumentError(
                 f"Expected inputs that every member can take, one query per row, but the models "
-                f"gave {failure} for {_shapes(inputs)}. Nothing was charged. An error's own message "
-                f"is withheld, because it may quote what is private."
+                f"gave {failure} for {_shapes(inputs)}. Nothing was charged. An error's own "
+                f"message is withheld, because it may quote what is private."
             )
         return total
 
@@ -298,30 +312,29 @@ class PrivatePredictorHooks(nn.Module):
             members_changed=self._voters.neighbours.members_changed,
         )
 
-    def _without_asking(self, inputs: Any, queries: int) -> Tensor:
-        if self.on_exhausted == "raise":
-            raise self._exhausted(queries, self.plan().queries_left)
-        device = next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
-        labels = self.mechanism.answers == "labels"
-        if self.fallback is None:
-            shape = (queries,) if labels else self.mechanism.value_shape(queries, self._setting(None))
-            code, kind = (OUT_OF_BUDGET, torch.int64) if labels else (math.nan, torch.float64)
-            return torch.full(shape, code, dtype=kind, device=device)
-        given = self.fallback(inputs)
-        if labels:
+    @torch.no_grad()
+    def _without_asking(self, inputs: Any) -> Tensor:
+        """Do with a batch that the budget does not cover what the user has chosen."""
+        labels, rows = self.mechanism.answers == "labels", _rows(inputs)
+        if self.on_exhausted == "raise" or rows is None:
+            raise self._exhausted(rows, self.plan().queries_left)
+        if self.fallback is not None:
+            given = self.fallback(inputs)
+            if not labels:
+                return given.to(torch.float64)
             return given.argmax(dim=-1) if given.is_floating_point() else given.to(torch.int64)
-        return given.to(torch.float64)
+        shape = self.mechanism.value_shape(rows, self._setting(None))
+        code, kind = (OUT_OF_BUDGET, torch.int64) if labels else (math.nan, torch.float64)
+        device = next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
+        return torch.full(shape, code, dtype=kind, device=device)
 
-    def _exhausted(self, queries: int, left: int) -> BudgetExhaustedError:
+    def _exhausted(self, queries: int | None, left: int) -> BudgetExhaustedError:
+        asked = "this batch" if queries is None else f"{queries} queries"
         return BudgetExhaustedError(
-            f"Expected the budget of records {self._records.name!r} to cover {queries} queries, but "
-            f"{left} are left. Nothing was charged, and no query of the batch was answered: ask "
-            f"fewer at once, or choose on_exhausted='abstain' or 'fallback'."
+            f"Expected the budget of records {self._records.name!r} to cover {asked}, but {left} "
+            f"queries are left. Nothing was charged and none of the batch was answered: ask fewer "
+            f"at once, or choose on_exhausted='abstain' or 'fallback'."
         )
-
-    def _detail(self, setting: Setting) -> str:
-        content = {"mechanism": self.mechanism.identity(), **asdict(setting)}
-        return json.dumps(content, sort_keys=True)
 
     def _forget_if_retrained(self) -> None:
         weights = tuple((id(tensor), tensor._version) for tensor in self.ensemble.parameters())
@@ -335,7 +348,11 @@ class PrivatePredictorHooks(nn.Module):
 
 
 def _rows(inputs: Any) -> int | None:
-    return len(inputs) if isinstance(inputs, Tensor) and inputs.ndim else None
+    """Return how many queries a batch has, if its first tensor tells."""
+    if isinstance(inputs, Tensor):
+        return len(inputs) if inputs.ndim else None
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
+    return _rows(next(iter(parts), None)) if isinstance(parts, Iterable) else None
 
 
 def _shapes(inputs: Any) -> str:

@@ -57,5 +57,3 @@ class PrivateLoss:
 def _epsilon(order: float, loss: float, delta: float) -> float:
     rest = (math.log(1 / delta) - math.log(order)) / (order - 1)
     return loss + math.log1p(-1 / order) + rest
-
-

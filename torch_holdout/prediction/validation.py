@@ -25,7 +25,7 @@ from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
 from torch_holdout.prediction.voters import Voters
 from torch_holdout.ranks import on_first_rank, rank_and_world
 from torch_holdout.results import Answer
-from torch_holdout.statistics import BoundedMean
+from torch_holdout.statistics import BoundedMean, Statistic
 from torch_holdout.traces import without_trace
 from torch_holdout.weights import weights_fingerprint
 
@@ -120,8 +120,8 @@ def step_charge(
             "answering mechanism."
         )
     statistic = holdout.statistics.get(name)
-    bounded = isinstance(statistic, BoundedMean) and statistic.per_example is None
-    if not bounded or (statistic.low, statistic.high, statistic.mode) != (0.0, 1.0, "max"):
+    accuracy = isinstance(statistic, BoundedMean) and statistic.per_example is None
+    if statistic is None or not accuracy or _range(statistic) != (0.0, 1.0, "max"):
         raise InvalidArgumentError(
             f"Expected {name!r} to be a statistic with bounds 0 and 1 where larger is better, such "
             f"as th.ZeroOne(), among {list(holdout.statistics)}."
@@ -133,6 +133,10 @@ def step_charge(
     if rule.currency == "rho":
         return Concentrated(rule.charge_per_step(units) * (shift * units) ** 2)
     return Pure(rule.charge_per_step(units) * shift * units)
+
+
+def _range(statistic: Statistic) -> tuple[float, float, str]:
+    return statistic.low, statistic.high, statistic.mode
 
 
 def _soft(mechanism: PredictionMechanism) -> SoftMajority:
