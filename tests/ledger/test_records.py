@@ -1,0 +1,114 @@
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import torch
+import torch_holdout as th
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.schema import SCHEMA_VERSION
+
+from support.records_contract import RecordsContract, register, spend
+
+ASSETS = Path(__file__).parent.parent / "assets"
+
+
+class TestSqliteRecords(RecordsContract):
+    @pytest.fixture
+    def address(self, tmp_path):
+        return f"sqlite:///{tmp_path}/private.db"
+
+
+class TestMemoryRecords(RecordsContract):
+    @pytest.fixture
+    def address(self, request):
+        keep = Ledger(f"memory://{request.node.name[:40]}")
+        request.node.keep = keep  # a named ledger lives as long as somebody holds it
+        return keep.address
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE th_records SET spent = 0",
+        "UPDATE th_records SET queries = 0",
+        "UPDATE th_charges SET charge = 1 WHERE position = 1",
+        "UPDATE th_charges SET purpose = 'validation'",
+        "DELETE FROM th_charges WHERE position = 2",
+        "UPDATE th_records SET registration = '{'",
+    ],
+)
+def test_edits_are_noticed(tmp_path, edit):
+    path = tmp_path / "private.db"
+    ledger = Ledger(f"sqlite:///{path}")
+    account = register(ledger)
+    spend(ledger, account, 10)
+    spend(ledger, account, 20)
+    connection = sqlite3.connect(path)
+    connection.execute(edit)
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerError, match="fit together"):
+        register(Ledger(f"sqlite:///{path}"))
+    with pytest.raises(LedgerError, match="fit together"):
+        Ledger(f"sqlite:///{path}").records_summary(account, check=True)
+
+
+def old_ledger(tmp_path):
+    path = tmp_path / "old.db"
+    shutil.copy(ASSETS / "ledger_v1.db", path)
+    path.chmod(0o600)
+    return path
+
+
+def version_of(path):
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT schema_version FROM th_ledger").fetchall()
+    connection.close()
+    return found
+
+
+def test_a_ledger_of_version_1_is_opened_with_its_answers_and_its_budget(tmp_path):
+    path = old_ledger(tmp_path)
+    assert version_of(path) == [(1,)]
+    holdout = th.ReusableHoldout(
+        f"sqlite:///{path}",
+        name="val",
+        size=4,
+        statistics={"val_acc": th.ZeroOne()},
+        mechanism=th.Thresholdout(threshold=0.1, sigma=0.01, guess="last"),
+        budget=3,
+        seed=7,
+    )
+    sums = holdout.accumulator("val_acc")
+    sums.update(torch.tensor([True, True, False, True]))
+    answer = holdout.release("val_acc", sums, query="a")
+    assert (answer.value, answer.kind, answer.budget_left) == (0.75, "repeat", 1)
+    assert holdout.status().queries == 3
+    assert version_of(path) == [(SCHEMA_VERSION,)]
+    account = register(Ledger(f"sqlite:///{path}"))
+    spend(Ledger(f"sqlite:///{path}"), account, 10)
+
+
+def test_reading_a_ledger_of_version_1_twice_at_once(tmp_path):
+    address = f"sqlite:///{old_ledger(tmp_path)}"
+    first, second = Ledger(address), Ledger(address)
+    assert first.names() == second.names() == ["val", "other"]
+    assert first.records_accounts() == second.records_accounts() == {}
+
+
+def test_a_ledger_of_version_1_that_lost_a_table_is_refused(tmp_path):
+    path = old_ledger(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE th_secret_thresholds")
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger(f"sqlite:///{path}").names()
+    assert version_of(path) == [(1,)]
+
+
+def test_looking_for_an_account_makes_no_file(tmp_path):
+    assert Ledger(f"sqlite:///{tmp_path}/none.db").find_records("records") is None
+    assert list(tmp_path.iterdir()) == []
