@@ -14,6 +14,7 @@ from torch_holdout.accounting.filters import (
     capacity_in_picos,
     charge_in_picos,
     divergence,
+    largest_parameter,
     queries_for,
 )
 from torch_holdout.accounting.loss import PrivacyLoss
@@ -63,6 +64,7 @@ __all__ = [
     "epsilon_of_rho_simple",
     "expected_accuracy_sensitivity",
     "group_privacy",
+    "largest_parameter",
     "queries_for",
     "rdp_of_discrete_laplace",
     "rdp_of_pure",

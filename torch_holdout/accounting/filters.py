@@ -13,13 +13,14 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from torch_holdout.accounting.charges import Charge, Concentrated, SoftVote
-from torch_holdout.checks import require_between
+from torch_holdout.checks import require_between, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.search import best_argument
 
 _LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
 _PLACES = 12
 _MANY = 2**62
+_STEPS = 60
 
 
 def capacity(epsilon: float, delta: float | None, order: float) -> float:
@@ -100,13 +101,14 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
     _require_budget(epsilon, delta)
     if delta is None:
         return math.inf
-    low, high = _LOWEST, _HIGHEST
+    low, high, effort = _LOWEST, _HIGHEST, 48
     if isinstance(charge, SoftVote):
         # The exact curve is costly: it is searched around the order of its simple bound.
         near = best_argument(_price(Concentrated(charge.rho), epsilon, delta), low, high)
-        low, high = max(low, near - 1.5), min(high, near + 4.5)
+        low, high = max(low, near - 1.0), min(high, near + 3.0)
+        effort = 16
     price = _price(charge, epsilon, delta)
-    found = 1 + math.exp(best_argument(price, low, high, effort=24))
+    found = 1 + math.exp(best_argument(price, low, high, effort))
     counts = {order: _count(charge, epsilon, delta, order) for order in (math.inf, found)}
     return math.inf if counts[math.inf] >= counts[found] else found
 
@@ -127,6 +129,59 @@ def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
         186
     """
     return _count(charge, epsilon, delta, best_order(charge, epsilon, delta))
+
+
+def largest_parameter(
+    charge: Callable[[float], Charge], queries: int, epsilon: float, delta: float | None
+) -> float:
+    """Return the largest parameter at which a budget still pays for this many mechanisms.
+
+    Args:
+        charge: What one mechanism costs at a parameter above 0; more for a larger one.
+        queries: How many are wanted.
+        epsilon: Of the whole budget.
+        delta: Of the whole budget; None for pure epsilon.
+
+    Example:
+        >>> from torch_holdout.accounting import Pure
+        >>> round(largest_parameter(Pure, 20, 2.0, None), 9)
+        0.1
+    """
+    require_whole("queries", queries, 1, 2**40)
+    _require_budget(epsilon, delta)
+    if epsilon == 0 or (delta is None and math.isinf(charge(1.0).epsilon)):
+        raise InvalidArgumentError(
+            f"Expected a budget that can pay for a query, but got epsilon {epsilon!r} at delta "
+            f"{delta!r}. Gaussian noise has no pure epsilon: pass delta, or a larger epsilon."
+        )
+    parameter = _balanced(charge, queries, epsilon, delta)
+    shrink = 1e-13
+    while queries_for(charge(parameter), epsilon, delta) < queries:
+        parameter *= 1 - shrink
+        shrink *= 2
+    return parameter
+
+
+def _balanced(
+    charge: Callable[[float], Charge], queries: int, epsilon: float, delta: float | None
+) -> float:
+    """Solve cost = capacity on logarithmic axes, where it is nearly a straight line."""
+
+    def excess(log: float) -> float:
+        one = charge(math.exp(log))
+        order = best_order(one, epsilon, delta)
+        return math.log(queries * divergence(one, order) / capacity(epsilon, delta, order))
+
+    before, now = 0.0, -1.0
+    at_before, at_now = excess(before), excess(now)
+    for _ in range(_STEPS):
+        slope = (at_now - at_before) / (now - before)
+        before, at_before = now, at_now
+        now -= min(5.0, max(-5.0, at_now / slope))
+        at_now = excess(now)
+        if abs(at_now) < 1e-13 or now == before:
+            break
+    return math.exp(now)
 
 
 def _price(charge: Charge, epsilon: float, delta: float) -> Callable[[float], float]:

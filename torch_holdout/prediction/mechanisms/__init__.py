@@ -1,1 +1,19 @@
 """How members' outputs become one private answer; device-side, one file each."""
+
+from torch_holdout.prediction.mechanisms.base import (
+    NO_CONSENSUS,
+    OUT_OF_BUDGET,
+    PredictionMechanism,
+    Setting,
+)
+from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
+from torch_holdout.prediction.mechanisms.votes import vote_table
+
+__all__ = [
+    "NO_CONSENSUS",
+    "OUT_OF_BUDGET",
+    "PredictionMechanism",
+    "Setting",
+    "SoftMajority",
+    "vote_table",
+]

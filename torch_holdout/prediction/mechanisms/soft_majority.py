@@ -1,0 +1,176 @@
+"""The soft majority: a class with probability proportional to exp(eta * votes)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from torch_holdout.accounting import Charge, SoftVote, largest_parameter
+from torch_holdout.checks import require_between
+from torch_holdout.noise import DEVICE_BITS, Uniforms
+from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
+from torch_holdout.prediction.mechanisms.votes import in_double, require_table, vote_table
+
+_AT_ONCE = 2**22  # numbers held at once when all pairs of classes are compared
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SoftMajority(PredictionMechanism):
+    r"""Answer class b with probability :math:`\propto e^{\eta v_b}`, v the members' votes.
+
+    Guarantee:
+        When one member changes, a query costs the exact epsilon of r votes over C classes, between
+        :math:`\eta` and :math:`2\eta`, and the exact Renyi curve, below :math:`\alpha\eta^2/2`
+        (``soft_majority_epsilon``, ``soft_majority_rdp``). It is the exponential mechanism of
+        McSherry and Talwar (2007) with :math:`\varepsilon = 2\eta`: weights
+        :math:`e^{\varepsilon v}` would cost twice what they claim.
+
+    Args:
+        eta: Weight of one vote.
+
+    Example:
+        >>> from torch_holdout.noise import SeededNoise
+        >>> mechanism, setting = SoftMajority(eta=2.0), Setting(num_parts=50, num_outputs=3)
+        >>> votes = torch.tensor([[0, 50, 0], [50, 0, 0]])
+        >>> mechanism.answer(votes, setting, SeededNoise(1).uniforms())
+        tensor([1, 0])
+    """
+
+    answers: ClassVar[Literal["labels", "values"]] = "labels"
+
+    eta: float
+
+    def __post_init__(self) -> None:
+        require_between("eta", self.eta, 1e-9, 1e3)
+        object.__setattr__(self, "eta", float(self.eta))
+
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        delta: float | None,
+        queries: int,
+        num_parts: int,
+        num_classes: int,
+        members_changed: int = 1,
+    ) -> "SoftMajority":
+        """Return the sharpest soft majority that a budget pays for this often.
+
+        Example:
+            >>> budget = {"epsilon": 2.0, "delta": 1e-5, "queries": 100}
+            >>> round(SoftMajority.for_budget(**budget, num_parts=50, num_classes=10).eta, 4)
+            0.063
+        """
+
+        def charge(eta: float) -> Charge:
+            return SoftVote(eta, num_parts, num_classes, members_changed=members_changed)
+
+        return cls(eta=largest_parameter(charge, queries, epsilon, delta))
+
+    def table(self, outputs: Tensor) -> Tensor:
+        """Return votes [B, C] of scores [m, B, C]."""
+        return vote_table(outputs)
+
+    def charge(self, setting: Setting) -> Charge:
+        """Return the exact charge of one query."""
+        return SoftVote(
+            self.eta,
+            setting.num_parts,
+            setting.num_outputs,
+            members_changed=setting.members_changed,
+        )
+
+    def answer(self, table: Tensor, setting: Setting, uniforms: Uniforms) -> Tensor:
+        r"""Return one label per query.
+
+        One 63-bit integer decides: every class but the most likely one gets
+        :math:`\lfloor 2^{63} p \rfloor` of its values, and the most likely one gets the rest, so a
+        rare class keeps its probability to the last digits.
+        """
+        require_table(table, setting.num_outputs)
+        chances = self.chances(table)
+        top = chances.argmax(dim=-1, keepdim=True)
+        shares = (chances.scatter(-1, top, 0.0) * 2.0**DEVICE_BITS).to(torch.int64)
+        drawn = uniforms.draw((len(table), 1), shares.device)
+        label = torch.searchsorted(shares.cumsum(dim=-1), drawn, right=True)
+        chosen = torch.where(label == setting.num_outputs, top, label).squeeze(-1)
+        return chosen.to(table.device)
+
+    def identity(self) -> dict[str, Any]:
+        """Return name and parameter."""
+        return {"kind": "soft_majority", "eta": self.eta}
+
+    def sampler_error(self, setting: Setting) -> float:
+        r"""Bound the total variation between one answer and its law.
+
+        Rounding to 63 bits moves less than :math:`2^{-63}` of each class but one. The exponent
+        :math:`x = \eta(v - v_{\max})` is rounded to :math:`2^{-53}|x|`, which moves
+        :math:`\sum p|x| \le \ln C` times that, and the exponential, sum and division a few units
+        more.
+        """
+        rounding = (math.log(setting.num_outputs) + 8) * 2.0**-53
+        return rounding + (setting.num_outputs - 1) * 2.0**-DEVICE_BITS
+
+    def chances(self, table: Tensor) -> Tensor:
+        """Return the probability of each class, float64; as raw as the votes.
+
+        Example:
+            >>> SoftMajority(eta=0.1).chances(torch.tensor([[5, 5]]))
+            tensor([[0.5000, 0.5000]], dtype=torch.float64)
+        """
+        votes = in_double(table)
+        weights = ((votes - votes.amax(dim=-1, keepdim=True)) * self.eta).exp_()
+        return weights.div_(weights.sum(dim=-1, keepdim=True))
+
+    def private_loss(self, table: Tensor, orders: Sequence[float]) -> Tensor:
+        """Return the Renyi divergence of these queries at each order, for the votes as they are.
+
+        The largest over every member that could change its vote, in both directions, added up over
+        queries. It is a function of the private votes: never show it, and never stop on it.
+
+        Args:
+            table: Votes [queries, classes].
+            orders: Orders above 1.
+
+        Returns:
+            One number for each order, float64, on the device of the table.
+
+        Example:
+            >>> SoftMajority(eta=0.1).private_loss(torch.tensor([[50, 0]]), [10.0]) < 0.05
+            tensor([True])
+        """
+        require_table(table, table.shape[-1])
+        for order in orders:
+            require_between("order", order, 1, math.inf, ends=False)
+        losses = table.new_zeros(len(orders), dtype=torch.float64, device=in_double(table).device)
+        for part in table.split(max(1, _AT_ONCE // table.shape[1] ** 2)):
+            chances, cast = self.chances(part), in_double(part) > 0
+            for place, order in enumerate(orders):
+                losses[place] += _largest_loss(chances, cast, self.eta, order).sum()
+        return losses
+
+
+def _largest_loss(chances: Tensor, cast: Tensor, eta: float, order: float) -> Tensor:
+    """Return the largest divergence of each query over all pairs of classes, both directions."""
+    a, b = chances.unsqueeze(2), chances.unsqueeze(1)
+
+    def log_sum(power: float) -> Tensor:
+        # ln(1 + p_a (e^-power - 1) + p_b (e^power - 1)), in units of the larger exponential.
+        size = abs(power)
+        up, down = (b, a) if power > 0 else (a, b)
+        if size < 1:
+            return torch.log1p(up * math.expm1(size) + down * math.expm1(-size))
+        rest = (1 - a - b).clamp_(min=0) * math.exp(-size)
+        return size + torch.log(up + down * math.exp(-2 * size) + rest)
+
+    moved = log_sum(eta)
+    away = (order - 1) * moved + log_sum(-(order - 1) * eta)
+    back = -order * moved + log_sum(order * eta)
+    same = torch.eye(chances.shape[1], dtype=torch.bool, device=chances.device)
+    losses = torch.maximum(away, back).masked_fill(same | ~cast.unsqueeze(2), 0.0)
+    return losses.flatten(1).amax(dim=1) / (order - 1)

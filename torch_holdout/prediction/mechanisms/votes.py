@@ -1,0 +1,88 @@
+"""Members' outputs to votes: one each, whatever they say."""
+
+import torch
+from torch import Tensor
+
+from torch_holdout.errors import InvalidArgumentError
+
+
+def vote_table(outputs: Tensor) -> Tensor:
+    """Count the classes that members prefer.
+
+    Each member gives each query exactly one vote: the first of its largest scores. A score that is
+    not a number makes it a vote for class 0, silently, because a message would be an answer, too.
+
+    Args:
+        outputs: Scores [members, queries, classes] of at least two classes.
+
+    Returns:
+        Counts [queries, classes], int64.
+
+    Example:
+        >>> scores = torch.tensor([[[0.1, 0.9]], [[0.2, 0.2]], [[float("nan"), 1.0]]])
+        >>> vote_table(scores)
+        tensor([[2, 1]])
+    """
+    return count_votes(preferred_classes(outputs), outputs.shape[-1])
+
+
+def preferred_classes(outputs: Tensor) -> Tensor:
+    """Return the class [members, queries] that each member prefers.
+
+    Example:
+        >>> preferred_classes(torch.tensor([[[0.0, 2.0, 2.0]]]))
+        tensor([[1]])
+    """
+    require_scores(outputs)
+    # `max` is the fastest exact reduction on a CPU, and passes on what is not a number.
+    best, label = outputs.detach().max(dim=-1)
+    return label.masked_fill(best.isnan(), 0)
+
+
+def count_votes(labels: Tensor, num_classes: int) -> Tensor:
+    """Count the labels [members, queries] of each query.
+
+    Example:
+        >>> count_votes(torch.tensor([[0, 1], [0, 2]]), num_classes=3)
+        tensor([[2, 0, 0],
+                [0, 1, 1]])
+    """
+    queries = labels.shape[1]
+    places = labels + num_classes * torch.arange(queries, device=labels.device)
+    counts = labels.new_zeros(queries * num_classes)
+    counts.scatter_add_(0, places.view(-1), labels.new_ones(()).expand(labels.numel()))
+    return counts.view(queries, num_classes)
+
+
+def require_scores(outputs: Tensor) -> None:
+    """Refuse what has not the shape of scores; no value is looked at."""
+    shape = tuple(outputs.shape)
+    if len(shape) != 3 or shape[2] < 2:
+        raise InvalidArgumentError(
+            "Expected the members' outputs to have the shape [members, queries, classes] with at "
+            f"least 2 classes, but got {list(shape)}. Stack one score for each class."
+        )
+    if outputs.dtype.is_complex or outputs.dtype == torch.bool:
+        raise InvalidArgumentError(
+            f"Expected the members' outputs to be real numbers, but got {outputs.dtype}. Convert "
+            "them to floating point."
+        )
+
+
+def require_table(table: Tensor, width: int) -> None:
+    """Refuse a table that has not one row of ``width`` whole numbers for each query."""
+    if table.dim() != 2 or table.shape[1] != width or table.dtype != torch.int64:
+        raise InvalidArgumentError(
+            f"Expected a table [queries, {width}] of whole numbers (int64), but got "
+            f"{list(table.shape)} of {table.dtype}. Pass what `table` returned."
+        )
+
+
+def in_double(table: Tensor) -> Tensor:
+    """Return a table in double precision, on the host where the device has none.
+
+    Example:
+        >>> in_double(torch.tensor([[1, 2]])).dtype
+        torch.float64
+    """
+    return (table.to("cpu") if table.device.type == "mps" else table).to(torch.float64)
