@@ -161,7 +161,7 @@ class TestStatus:
         with Ledger(f"sqlite:///{tmp_path}/empty.db")._transaction(create=True):
             pass
         found = call("status", str(tmp_path / "empty.db"))
-        assert (found.returncode, found.stdout) == (0, "The ledger has no holdout yet.\n")
+        assert (found.returncode, found.stdout) == (0, "The ledger has no account yet.\n")
         (tmp_path / "text.db").write_text("hello")
         foreign = call("status", str(tmp_path / "text.db"))
         assert foreign.returncode == 2

@@ -133,34 +133,47 @@ def plan(
 @app.command()
 def status(
     ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
-    name: Annotated[str | None, typer.Option(help="Only this holdout.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
     failure: Failure = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Show budget, privacy and certificate of the holdouts in a ledger.
+    """Show the holdouts in a ledger with their certificates, and accounts of training records.
 
     Example: torch-holdout status holdout.db
     """
     from torch_holdout.ledger import Ledger
     from torch_holdout.overview import reading_of
+    from torch_holdout.prediction.status import status_of
 
     with _plainly():
         opened = Ledger(_ledger_url(ledger))
-        accounts = opened.accounts()
-        if name is not None and name not in accounts:
+        holdouts, records = opened.accounts(), opened.records_accounts()
+        if name is not None and name not in holdouts | records:
             raise HoldoutError(
-                f"Expected one of the holdouts {list(accounts)}, but got {name!r:.60}."
+                f"Expected one of the accounts {[*holdouts, *records]}, but got {name!r:.60}."
             )
-        wanted = accounts.values() if name is None else [accounts[name]]
-        summaries = [opened.summary(account, check=True) for account in wanted]
-        found = [reading_of(summary, opened.address, failure) for summary in summaries]
+        found = [
+            reading_of(opened.summary(account, check=True), opened.address, failure)
+            for own, account in holdouts.items()
+            if name in (None, own)
+        ]
+        charged = [
+            status_of(opened.records_summary(account, check=True), opened.address)
+            for own, account in records.items()
+            if name in (None, own)
+        ]
     if as_json:
-        holdouts = [asdict(state) | {"certificate": asdict(claim)} for state, claim in found]
-        _print_json({"ledger": opened.address, "holdouts": holdouts})
-    elif found:
-        typer.echo("\n\n".join(f"{state}\n{claim}" for state, claim in found))
+        content = {
+            "ledger": opened.address,
+            "holdouts": [asdict(state) | {"certificate": asdict(claim)} for state, claim in found],
+            "records": [asdict(state) for state in charged],
+        }
+        _print_json(content)
+    elif found or charged:
+        shown = [f"{state}\n{claim}" for state, claim in found]
+        typer.echo("\n\n".join([*shown, *map(str, charged)]))
     else:
-        typer.echo("The ledger has no holdout yet.")
+        typer.echo("The ledger has no account yet.")
 
 
 @app.command()

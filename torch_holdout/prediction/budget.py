@@ -151,9 +151,7 @@ class TrainingRecords:
 
     def left(self, charge: Charge) -> int:
         """Return how many more queries of a charge may be asked; makes no account."""
-        found = self.summary()
-        if found is None:
-            return self.budget.queries_for(charge)
+        found = self.summary(charge)
         return (found.capacity - found.spent) // price(charge, order_of(found))
 
     def debit(self, charge: Charge, detail: str) -> Debit:
@@ -167,16 +165,16 @@ class TrainingRecords:
             seeded=self.seeded,
         )
 
-    def summary(self) -> RecordsSummary | None:
-        """Return the account's counters, or None if it has not been made yet."""
+    def summary(self, charge: Charge) -> RecordsSummary:
+        """Return the account's counters, or those it would start with for a charge."""
         account = self._account or self._copied_from or self._ledger.find_records(self.name)
         if account is None:
-            return None
-        found = self._ledger.records_summary(account)
+            order = best_order(charge, self.budget.epsilon, self.budget.delta)
+            registration, capacity = self._registration(order), self._capacity(order)
+            return RecordsSummary(self.name, registration, False, capacity, 0, 0, 0)
         if self._account is None and self._copied_from is None:
-            # Someone else's account of that name: refused here if it is another one.
-            self._attach(order_of(found))
-        return found
+            self._attach(math.inf)  # refused here if it is another account of that name
+        return self._ledger.records_summary(account)
 
     def __copy__(self) -> "TrainingRecords":
         return self
@@ -205,20 +203,26 @@ class TrainingRecords:
         """Create the account with an order, or attach to it: then its own order stands."""
         self._account = self._ledger.register_records(
             self.name,
-            {
-                "epsilon": self.budget.epsilon,
-                "delta": self.budget.delta,
-                "relation": self.neighbours.relation,
-                "unit": self.neighbours.unit,
-                "seeded": self.seeded,
-                "derived": {"order": None if math.isinf(order) else order},
-            },
-            capacity=capacity_in_picos(self.budget.epsilon, self.budget.delta, order),
+            self._registration(order),
+            capacity=self._capacity(order),
             fingerprint=self._fingerprint,
             account=self._copied_from,
         )
         self._order = order_of(self._ledger.records_summary(self._account))
         return self._account
+
+    def _capacity(self, order: float) -> int:
+        return capacity_in_picos(self.budget.epsilon, self.budget.delta, order)
+
+    def _registration(self, order: float) -> dict[str, Any]:
+        return {
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "relation": self.neighbours.relation,
+            "unit": self.neighbours.unit,
+            "seeded": self.seeded,
+            "derived": {"order": None if math.isinf(order) else order},
+        }
 
 
 def order_of(summary: RecordsSummary) -> float:

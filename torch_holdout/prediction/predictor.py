@@ -17,12 +17,12 @@ from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgu
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.ledger import Purpose
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
-from torch_holdout.prediction.budget import PrivacyBudget, TrainingRecords, order_of
+from torch_holdout.prediction.budget import PrivacyBudget, TrainingRecords
 from torch_holdout.prediction.cache import AnswerCache
 from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET, PredictionMechanism, Setting
 from torch_holdout.prediction.private_loss import PrivateLoss
 from torch_holdout.prediction.private_value import PrivateValue
-from torch_holdout.prediction.status import PredictionPlan, PredictionStatus
+from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, status_of
 from torch_holdout.prediction.validation import validate
 from torch_holdout.prediction.voters import Voters
 from torch_holdout.results import Answer
@@ -111,7 +111,7 @@ class PrivatePredictorHooks(nn.Module):
         self._refused: int | None = None  # the smallest batch the budget did not cover
         self._private_loss = None
         if track_private_loss:
-            self._private_loss = PrivateLoss(mechanism)
+            self._private_loss = PrivateLoss(mechanism, self._voters.neighbours)
         if not mechanism.suits(self._voters):
             raise InvalidArgumentError(
                 f"Expected models that {type(mechanism).__name__} was made for, but got "
@@ -158,25 +158,14 @@ class PrivatePredictorHooks(nn.Module):
 
     def status(self) -> PredictionStatus:
         """Return counts and privacy: all of it public."""
-        setting, budget, found = self._setting(None), self._records.budget, self._records.summary()
-        queries = 0 if found is None else found.queries
-        share = 0.0 if found is None else found.spent / max(1, found.capacity)
-        return PredictionStatus(
-            name=self._records.name,
-            ledger=self._records.address,
-            queries=queries,
-            queries_left=self._records.left(self.mechanism.charge(setting)),
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            epsilon_spent=share * budget.epsilon if budget.delta is None else None,
-            share_spent=share,
-            order=None if found is None else order_of(found),
-            relation=str(self._voters.neighbours),
-            sampler_error=sampling_delta(
-                budget.epsilon, queries * self.mechanism.sampler_error(setting)
-            ),
-            renaming_detected=found is not None and found.fingerprinted,
-            seeded=self._noise.seeded,
+        charge, setting = self.charge(), self._setting(None)
+        found = self._records.summary(charge)
+        variation = found.queries * self.mechanism.sampler_error(setting)
+        return status_of(
+            found,
+            self._records.address,
+            queries_left=self._records.left(charge),
+            sampler_error=sampling_delta(self._records.budget.epsilon, variation),
         )
 
     def charge(self) -> Charge:

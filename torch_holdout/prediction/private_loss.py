@@ -9,6 +9,7 @@ from torch_holdout.checks import require_between
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
+from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.private_value import PrivateValue
 
 _ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0)
@@ -23,13 +24,13 @@ class PrivateLoss:
     that is charged. It lives with this object: it is not stored, pickled or restored.
     """
 
-    def __init__(self, mechanism: PredictionMechanism) -> None:
-        if not isinstance(mechanism, SoftMajority):
+    def __init__(self, mechanism: PredictionMechanism, neighbours: Neighbours) -> None:
+        if not isinstance(mechanism, SoftMajority) or neighbours.members_changed != 1:
             raise InvalidArgumentError(
                 "Expected track_private_loss=False: a data-dependent cost is known for "
-                "SoftMajority only."
+                "SoftMajority only, and where a neighbour changes one member."
             )
-        self._mechanism = mechanism
+        self._mechanism, self._neighbours = mechanism, neighbours
         self._total: Tensor | None = None
 
     def add(self, table: Tensor) -> None:
@@ -48,10 +49,10 @@ class PrivateLoss:
         return "<private loss>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PrivateLoss":
-        return PrivateLoss(self._mechanism)
+        return PrivateLoss(self._mechanism, self._neighbours)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PrivateLoss, (self._mechanism,)
+        return PrivateLoss, (self._mechanism, self._neighbours)
 
 
 def _epsilon(order: float, loss: float, delta: float) -> float:

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from torch_holdout.ledger import RecordsSummary
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +64,15 @@ class PredictionStatus:
 
     Attributes:
         queries: Queries charged so far, by every predictor on these records.
-        queries_left: How many more this predictor's mechanism may answer.
+        queries_left: How many more this predictor's mechanism may answer; None without one.
         epsilon: Cap over the whole budget at ``delta``, constant from creation. It is what is
             promised; what has been spent so far is a share of it.
         epsilon_spent: The plain sum of pure epsilons; None for a budget with a delta, where no
             smaller number than the cap is a promise.
         share_spent: Charged so far, as a share of the capacity.
         order: The Renyi order that charges are counted at; None for pure epsilon.
-        sampler_error: What inexact sampling adds to delta, over all queries so far.
+        sampler_error: What inexact sampling adds to delta, over all queries so far; None without a
+            mechanism.
         renaming_detected: Whether the account knows the records' fingerprint.
         seeded: Whether the noise is a test seed's, and so no privacy is given.
     """
@@ -77,21 +80,22 @@ class PredictionStatus:
     name: str
     ledger: str
     queries: int
-    queries_left: int
+    queries_left: int | None
     epsilon: float
     delta: float | None
     epsilon_spent: float | None
     share_spent: float
     order: float | None
     relation: str
-    sampler_error: float
+    sampler_error: float | None
     renaming_detected: bool
     seeded: bool
 
     def __str__(self) -> str:
         at = "pure" if self.delta is None else f"delta {self.delta:g}"
+        left = "" if self.queries_left is None else f", {self.queries_left} left"
         lines = [
-            f"records {self.name!r}: {self.queries} queries answered, {self.queries_left} left",
+            f"records {self.name!r}: {self.queries} queries answered{left}",
             f"  epsilon at most {self.epsilon:g} over the whole budget ({at}, {self.relation}); "
             f"{self.share_spent:.1%} of it charged",
         ]
@@ -100,3 +104,32 @@ class PredictionStatus:
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
         return "\n".join(lines)
+
+
+def status_of(
+    summary: RecordsSummary,
+    address: str,
+    *,
+    queries_left: int | None = None,
+    sampler_error: float | None = None,
+) -> PredictionStatus:
+    """Return the state of an account from its counters."""
+    registered = summary.registration
+    share = summary.spent / max(1, summary.capacity)
+    pure = registered["delta"] is None
+    verb = "replacing" if registered["relation"] == "replace-one" else "adding or removing"
+    return PredictionStatus(
+        name=summary.name,
+        ledger=address,
+        queries=summary.queries,
+        queries_left=queries_left,
+        epsilon=registered["epsilon"],
+        delta=registered["delta"],
+        epsilon_spent=share * registered["epsilon"] if pure else None,
+        share_spent=share,
+        order=registered["derived"]["order"],
+        relation=f"{verb} one {registered['unit']}",
+        sampler_error=sampler_error,
+        renaming_detected=summary.fingerprinted,
+        seeded=registered["seeded"],
+    )

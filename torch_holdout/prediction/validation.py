@@ -93,7 +93,7 @@ def expected_accuracy(
             "Nothing was released or charged."
         )
     target = target.to(table.device)
-    likely = mechanism.probabilities(table)
+    likely = mechanism.chances(table)
     known = (target >= 0) & (target < table.shape[1])
     chosen = likely.gather(1, torch.where(known, target, 0).to(torch.int64)[:, None])[:, 0]
     return torch.where(known, chosen, 0.0)
