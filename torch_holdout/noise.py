@@ -269,7 +269,7 @@ def fixed_permutation(size: int, seed: int) -> list[int]:
 
 
 def permutations(rows: int, size: int, *key: object) -> Tensor:
-    """Return independent orders of the numbers below ``size``, one a row, decided by ``key`` (public).
+    """Return independent orders of the numbers below ``size``, one a row, decided by ``key``.
 
     Example:
         >>> permutations(2, 3, "seed", 7).sort(dim=1).values
@@ -286,7 +286,7 @@ def derived_seed(*key: object) -> int:
     """Return the seed of one purpose; it is the same in every process.
 
     Example:
-        >>> derived_seed(7, "order", 1) == derived_seed(7, "order", 1) != derived_seed(7, "order", 2)
+        >>> derived_seed(7, "order", 1) == derived_seed(7, "order", 1) != derived_seed(7, "order")
         True
     """
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
@@ -294,7 +294,7 @@ def derived_seed(*key: object) -> int:
 
 @contextmanager
 def lent_generator(*key: object, device: torch.device | None = None) -> Iterator[None]:
-    """Run with torch's global generator seeded by ``key``, on the host and on ``device``; restore it.
+    """Run with torch's global generators, the host's and the device's, seeded; restore them.
 
     Example:
         >>> with lent_generator(7, "member", 0):
@@ -331,7 +331,8 @@ def lent_generators(*key: object) -> Iterator[None]:
         True
     """
     python, arrays = random.getstate(), np.random.get_state()
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_initialized() else None
+    cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else None
     try:
         random.seed(derived_seed(*key))
         np.random.seed(derived_seed(*key) % 2**32)

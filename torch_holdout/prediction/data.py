@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
-from torch.utils.data import DataLoader, Sampler, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset, default_collate
 
 from torch_holdout.checks import require_instance, require_whole
 from torch_holdout.errors import InvalidArgumentError
@@ -255,7 +255,7 @@ class _PartStream:
         return self._part[order.flatten()]
 
 
-class _Gathered:
+class _Gathered(Dataset[Any]):
     """A dataset that is read by arrays of indices: one flat batch for each."""
 
     def __init__(self, dataset: Any, as_pair: AsPair | None) -> None:

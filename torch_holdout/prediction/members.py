@@ -74,7 +74,7 @@ class Steps:
 
     def losses(self, inputs: Any, targets: Any, *key: object) -> Tensor:
         """Return the loss of every member; ``key`` decides the dropout masks."""
-        parameters = dict(self.template.named_parameters())
+        parameters: State = dict(self.template.named_parameters())
         buffers = dict(self.template.named_buffers())
         count = len(next(iter(tree_leaves(inputs))))
         if self.chunk_size is None or self.chunk_size >= count:
@@ -172,10 +172,14 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
         (scale,) = outer
-        return None, None, *[
-            None if g is None else g * scale.to(g.dtype).view(-1, *[1] * (g.ndim - 1))
-            for g in ctx.saved_tensors
-        ]
+        return (
+            None,
+            None,
+            *[
+                None if g is None else g * scale.to(g.dtype).view(-1, *[1] * (g.ndim - 1))
+                for g in ctx.saved_tensors
+            ],
+        )
 
 
 def output_chunks(
@@ -201,7 +205,9 @@ def output_chunks(
             yield functional_call(template, own, (x,))[None]
         else:
             own = {name: value[start : start + chunk_size] for name, value in state.items()}
-            yield vmap(lambda one: functional_call(template, one, (x,)), randomness="different")(own)
+            yield vmap(lambda one: functional_call(template, one, (x,)), randomness="different")(
+                own
+            )
 
 
 def _initial(model_fn: ModelFactory, seed: int, member: int) -> nn.Module:

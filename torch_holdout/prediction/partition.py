@@ -1,7 +1,7 @@
 """Which member of an ensemble a record belongs to: a pure function of its key and a seed."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -240,5 +240,5 @@ def _content(record: object) -> bytes:
 
 def _split(parts: Any, num_parts: int) -> list[Tensor]:
     order = torch.from_numpy(np.argsort(parts, kind="stable"))
-    counts: Sequence[int] = np.bincount(parts.astype(np.int64), minlength=num_parts).tolist()
-    return list(order.split(counts))
+    counts: list[int] = np.bincount(parts.astype(np.int64), minlength=num_parts).tolist()
+    return list(torch.split(order, counts))
