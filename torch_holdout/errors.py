@@ -42,5 +42,9 @@ class LedgerError(HoldoutError):
     """The ledger cannot be opened, read or written; nothing was released."""
 
 
+class IsolationError(HoldoutError):
+    """Changing one record changed other members of an ensemble than that record's own."""
+
+
 class HoldoutWarning(UserWarning):
     """Something about the holdout that the user should know and that stops nothing."""

@@ -8,19 +8,23 @@ constants, the same work for every outcome, and no floating point touches the re
 
 The discrete Gaussian follows Canonne, Kamath and Steinke (2020), with exact rational coins.
 
-Nothing here reads or seeds a global generator.
+Nothing here reads a global generator. Models and their layers draw from those all the same, so two
+functions lend them seeded ones and put the old ones back.
 """
 
 import hashlib
 import math
 import os
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -262,6 +266,81 @@ def fixed_permutation(size: int, seed: int) -> list[int]:
     """
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
     return [int(index) for index in order.tolist()]
+
+
+def permutations(rows: int, size: int, *key: object) -> Tensor:
+    """Return independent orders of the numbers below ``size``, one a row, decided by ``key``.
+
+    Example:
+        >>> permutations(2, 3, "seed", 7).sort(dim=1).values
+        tensor([[0, 1, 2],
+                [0, 1, 2]])
+    """
+    generator = torch.Generator().manual_seed(derived_seed(*key))
+    if rows == 1:
+        return torch.randperm(size, generator=generator)[None]
+    return torch.rand(rows, size, dtype=torch.float64, generator=generator).argsort(dim=1)
+
+
+def derived_seed(*key: object) -> int:
+    """Return the seed of one purpose; it is the same in every process.
+
+    Example:
+        >>> derived_seed(7, "order", 1) == derived_seed(7, "order", 1) != derived_seed(7, "order")
+        True
+    """
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
+
+
+@contextmanager
+def lent_generator(*key: object, device: torch.device | None = None) -> Iterator[None]:
+    """Run with torch's global generators, the host's and the device's, seeded; restore them.
+
+    Example:
+        >>> with lent_generator(7, "member", 0):
+        ...     first = torch.nn.Linear(2, 2).weight
+        >>> with lent_generator(7, "member", 0):
+        ...     torch.equal(first, torch.nn.Linear(2, 2).weight)
+        True
+    """
+    seed = derived_seed(*key)
+    host = torch.default_generator.get_state()
+    on_cuda = device is not None and device.type == "cuda"
+    there = torch.cuda.get_rng_state(device) if on_cuda else None  # type: ignore[arg-type]
+    try:
+        torch.default_generator.manual_seed(seed)
+        if there is not None:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+    finally:
+        torch.default_generator.set_state(host)
+        if there is not None:
+            torch.cuda.set_rng_state(there, device)  # type: ignore[arg-type]
+
+
+@contextmanager
+def lent_generators(*key: object) -> Iterator[None]:
+    """Run with the global generators of torch, numpy and Python seeded by ``key``; restore them.
+
+    Example:
+        >>> with lent_generators(7):
+        ...     first = random.random()
+        >>> with lent_generators(7):
+        ...     first == random.random()
+        True
+    """
+    python, arrays = random.getstate(), np.random.get_state()
+    cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else None
+    try:
+        random.seed(derived_seed(*key))
+        np.random.seed(derived_seed(*key) % 2**32)
+        with lent_generator(*key, device=device):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)
 
 
 def coin_flips(shape: tuple[int, ...], seed: int) -> Tensor:

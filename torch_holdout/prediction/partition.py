@@ -1,0 +1,244 @@
+"""Which member of an ensemble a record belongs to: a pure function of its key and a seed."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_holdout.checks import require_choice, require_instance, require_whole
+from torch_holdout.content import UnknownContentError, digest, qualified_name
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.neighbours import Neighbours, Relation, Unit
+
+Key = int | str | bytes
+_MASK = 2**64 - 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """Cut a set of records into disjoint parts, one for each member of an ensemble.
+
+    A record's part depends on its key and the seed only: not on the order of the records, on the
+    other records, on the epoch or on the process.
+
+    Args:
+        num_parts: How many parts.
+        key: ``"index"`` (the position in the dataset: their number is then public), ``"content"``
+            (equal records go together), or a function of a record that returns its id, or its
+            user's: an ``int``, ``str`` or ``bytes``.
+        seed: Decides the cut. Public.
+        relation: Which data sets are neighbours. By index only ``"replace-one"``: removing a
+            record would shift the index of all that follow. Otherwise ``"add-remove"``, or
+            ``"replace-one"``, under which two members change: one loses a record, one gets another.
+        unit: ``"record"``, or ``"user"`` if the key is a user's.
+        balanced: Make the parts equally large; by index only.
+
+    Example:
+        >>> parts = Partition(num_parts=3, key="index", seed=7)
+        >>> parts.part_of(range(6))
+        tensor([0, 0, 1, 1, 0, 2])
+        >>> print(Partition(num_parts=50, key=lambda record: record["user"], seed=7, unit="user"))
+        50 parts by <lambda>, seed 7; neighbours: adding or removing one user (one member changes)
+    """
+
+    num_parts: int
+    key: Literal["index", "content"] | Callable[[Any], Key] = "index"
+    seed: int
+    relation: Relation | None = None
+    unit: Unit = "record"
+    balanced: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("num_parts", self.num_parts, 1, 2**20)
+        require_whole("seed", self.seed, 0, 2**63 - 1)
+        if not callable(self.key):
+            require_choice("key", self.key, ("index", "content"))
+        require_instance("balanced", self.balanced, bool)
+        if self.relation is not None:
+            require_choice("relation", self.relation, ("replace-one", "add-remove"))
+        require_choice("unit", self.unit, ("record", "user"))
+        self._require_consistent()
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Return who is protected, and how many members a neighbour changes."""
+        relation = self.relation or ("replace-one" if self.key == "index" else "add-remove")
+        moves = self.key != "index" and relation == "replace-one"
+        return Neighbours(relation=relation, unit=self.unit, members_changed=1 + moves)
+
+    def part_of(self, keys: Iterable[Key] | Tensor) -> Tensor:
+        """Return the part of each key, as int64.
+
+        Example:
+            >>> Partition(num_parts=4, key=str, seed=1).part_of(["ann", "bob", b"ann", 7])
+            tensor([0, 2, 1, 2])
+        """
+        if self.balanced:
+            raise InvalidArgumentError(
+                "Expected parts that depend on the key alone, but balanced parts depend on the "
+                "number of records. Use assign(dataset)."
+            )
+        return torch.from_numpy((self._hashes(keys) % np.uint64(self.num_parts)).astype(np.int64))
+
+    def assign(self, dataset: Any, keys: Iterable[Key] | Tensor | None = None) -> list[Tensor]:
+        """Return the ascending dataset indices of each part.
+
+        Args:
+            dataset: Anything with a length and items. Its records are read only for their keys.
+            keys: The keys of all records, if the key is a function: then no record is read.
+
+        Example:
+            >>> Partition(num_parts=2, seed=0, balanced=True).assign(range(5))
+            [tensor([0, 1, 2]), tensor([3, 4])]
+        """
+        size = len(dataset)
+        if keys is not None and not callable(self.key):
+            raise InvalidArgumentError(
+                f"Expected no `keys` for a partition by {self.key}, which finds them itself. Drop "
+                f"them, or pass the function they come from as `key`."
+            )
+        if self.key == "index":
+            return self._by_index(size)
+        found = self._hashes(self._keys(dataset) if keys is None else keys)
+        if len(found) != size:
+            raise InvalidArgumentError(
+                "Expected one key for each record of the dataset, but got another number."
+            )
+        return _split(found % np.uint64(self.num_parts), self.num_parts)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a ledger and a checkpoint store."""
+        return {
+            "num_parts": int(self.num_parts),
+            "key": qualified_name(self.key) if callable(self.key) else self.key,
+            "seed": int(self.seed),
+            "balanced": self.balanced,
+            "neighbours": self.neighbours.identity(),
+        }
+
+    def __str__(self) -> str:
+        known = self.identity()
+        equal = "equal " if self.balanced else ""
+        return (
+            f"{self.num_parts} {equal}parts by {known['key']}, seed {self.seed}; neighbours: "
+            f"{self.neighbours}"
+        )
+
+    # ---- inside
+
+    def _require_consistent(self) -> None:
+        if self.key == "index" and self.relation == "add-remove":
+            raise InvalidArgumentError(
+                'Expected relation "replace-one" for a partition by index, but got "add-remove": '
+                "removing one record shifts the index of all that follow, and so changes every "
+                'member. Pass key="content" or a function that returns a record\'s id.'
+            )
+        if self.unit == "user" and not callable(self.key):
+            raise InvalidArgumentError(
+                f'Expected `key` to be a function of a record for unit "user", but got '
+                f"{self.key!r}. Pass a function that returns the record's user."
+            )
+        if self.balanced and self.key != "index":
+            raise InvalidArgumentError(
+                "Expected balanced parts only by index, but the key is another: one record more "
+                'would move all others. Drop `balanced`, or pass key="index".'
+            )
+
+    def _by_index(self, size: int) -> list[Tensor]:
+        if size < self.num_parts:
+            raise InvalidArgumentError(
+                f"Expected at least as many records as parts, but got {size} records for "
+                f"{self.num_parts} parts. Use fewer parts."
+            )
+        hashes = self._hashes(np.arange(size, dtype=np.uint64))
+        if self.balanced:
+            rank = np.empty(size, dtype=np.uint64)
+            rank[np.argsort(hashes, kind="stable")] = np.arange(size, dtype=np.uint64)
+            hashes = rank
+        parts = _split(hashes % np.uint64(self.num_parts), self.num_parts)
+        empty = sum(len(part) == 0 for part in parts)
+        if empty:
+            raise InvalidArgumentError(
+                f"Expected records in every part, but {empty} of {self.num_parts} parts of {size} "
+                f"records are empty. Use fewer parts, or balanced=True."
+            )
+        return parts
+
+    def _keys(self, dataset: Any) -> Iterable[Key]:
+        if callable(self.key):
+            return [self.key(dataset[index]) for index in range(len(dataset))]
+        return [_content(dataset[index]) for index in range(len(dataset))]
+
+    def _hashes(self, keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        words = _words(keys)
+        words ^= np.uint64(_mixed(self.seed))
+        return _splitmix64(words)
+
+
+def _splitmix64(
+    words: np.ndarray[Any, np.dtype[np.uint64]],
+) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Mix 64-bit words in place (Steele, Lea and Flood, 2014)."""
+    words += np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(factor)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _mixed(seed: int) -> int:
+    return int(_splitmix64(np.array([seed], dtype=np.uint64))[0])
+
+
+def _words(keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return a fresh array of 64-bit words, one for each key."""
+    if isinstance(keys, Tensor):
+        keys = keys.detach().cpu().numpy()
+    if isinstance(keys, range):
+        keys = np.arange(keys.start, keys.stop, keys.step, dtype=np.int64)
+    if isinstance(keys, np.ndarray) and keys.dtype.kind in "iu":
+        if keys.dtype.kind == "i":
+            keys = keys.astype(np.int64).view(np.uint64)
+        return np.array(keys, dtype=np.uint64).reshape(-1)
+    return np.array([_word(key) for key in keys], dtype=np.uint64)
+
+
+def _word(key: object) -> int:
+    if isinstance(key, np.integer | Tensor):
+        key = key.item()
+    if isinstance(key, int) and not isinstance(key, bool) and -(2**63) <= key <= _MASK:
+        return key & _MASK
+    if isinstance(key, bytes):
+        tagged = b"bytes " + key
+    elif isinstance(key, str):
+        tagged = b"text " + key.encode(errors="surrogatepass")
+    else:
+        raise InvalidArgumentError(
+            f"Expected every key to be a whole number of 64 bits, text or bytes, but got one of "
+            f"type {type(key).__name__}. Let the key function return str(...) of it."
+        )
+    return int.from_bytes(hashlib.blake2b(tagged, digest_size=8).digest(), "little")
+
+
+def _content(record: object) -> bytes:
+    kind = ""
+    try:
+        return digest(record)
+    except UnknownContentError as error:
+        kind = str(error)
+    raise InvalidArgumentError(
+        f"Expected records of numbers, text, tensors, sequences and mappings, but got one with a "
+        f"{kind}. Pass a function that returns a record's id as `key`."
+    )
+
+
+def _split(parts: Any, num_parts: int) -> list[Tensor]:
+    order = torch.from_numpy(np.argsort(parts, kind="stable"))
+    counts: list[int] = np.bincount(parts.astype(np.int64), minlength=num_parts).tolist()
+    return list(torch.split(order, counts))

@@ -1,0 +1,28 @@
+"""Private prediction for ``pytorch_lightning``."""
+
+from typing import Any
+
+from pytorch_lightning.strategies import DDPStrategy
+
+from pytorch_lightning import LightningDataModule, LightningModule, Trainer
+from torch_holdout.prediction.data import PartitionedDataHooks
+from torch_holdout.prediction.ensemble import PartitionedEnsembleHooks
+from torch_holdout.prediction.member_parallel import MemberParallelHooks
+
+__all__ = ["MemberParallelStrategy", "PartitionedDataModule", "PartitionedEnsemble"]
+
+
+class PartitionedDataModule(PartitionedDataHooks, LightningDataModule):
+    """Serve every member its own part; arguments are ``PartitionedDataHooks``'."""
+
+
+class PartitionedEnsemble(PartitionedEnsembleHooks, LightningModule):
+    """Train one model on each part of the data; arguments are ``PartitionedEnsembleHooks``'."""
+
+    @classmethod
+    def _trainer_type(cls) -> Any:
+        return Trainer
+
+
+class MemberParallelStrategy(MemberParallelHooks, DDPStrategy):
+    """Share an ensemble's members between processes; see ``MemberParallelHooks``."""
