@@ -70,7 +70,7 @@ def _search(objective: Objective, start: Tensor, allowed: float) -> Tensor:
     optimizer = torch.optim.LBFGS(
         [weights],
         max_iter=_ROUND_STEPS,
-        tolerance_grad=0.0,
+        tolerance_grad=allowed / start.numel() ** 0.5,  # of the largest entry
         tolerance_change=0.0,
         history_size=20,
         line_search_fn="strong_wolfe",
