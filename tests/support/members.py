@@ -10,11 +10,15 @@ from torch_holdout.prediction.voters import Voters
 class Members(nn.Module, Voters):
     def __init__(self, num_parts=20, num_outputs=3, features=4, seed=0, **neighbours):
         super().__init__()
-        self.num_parts, self.num_outputs = num_parts, num_outputs
+        self.num_outputs = num_outputs
         generator = torch.Generator().manual_seed(seed)
         shape = (num_parts, features, num_outputs)
         self.weight = nn.Parameter(torch.randn(shape, generator=generator))
         self._neighbours = Neighbours(**{"relation": "replace-one", "unit": "record", **neighbours})
+
+    @property
+    def num_parts(self):
+        return len(self.weight)
 
     @property
     def neighbours(self):

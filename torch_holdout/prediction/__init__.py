@@ -5,7 +5,16 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch_holdout.prediction.budget import PrivacyBudget as PrivacyBudget
+    from torch_holdout.prediction.distillation import Distilled as Distilled
+    from torch_holdout.prediction.distillation import distill as distill
     from torch_holdout.prediction.isolation import Isolation as Isolation
+    from torch_holdout.prediction.mechanisms import ConfidentGNMax as ConfidentGNMax
+    from torch_holdout.prediction.mechanisms import GNMax as GNMax
+    from torch_holdout.prediction.mechanisms import NoisyMean as NoisyMean
+    from torch_holdout.prediction.mechanisms import PermuteAndFlip as PermuteAndFlip
+    from torch_holdout.prediction.mechanisms import SoftMajority as SoftMajority
+    from torch_holdout.prediction.mechanisms import StableERM as StableERM
     from torch_holdout.prediction.neighbours import Neighbours as Neighbours
     from torch_holdout.prediction.partition import Partition as Partition
     from torch_holdout.prediction.pytorch_lightning import (
@@ -17,15 +26,36 @@ if TYPE_CHECKING:
     from torch_holdout.prediction.pytorch_lightning import (
         PartitionedEnsemble as PartitionedEnsemble,
     )
+    from torch_holdout.prediction.pytorch_lightning import (
+        PrivatePredictor as PrivatePredictor,
+    )
+    from torch_holdout.prediction.stable_model import StableModel as StableModel
+    from torch_holdout.prediction.stable_model import fit_stable_model as fit_stable_model
+    from torch_holdout.prediction.status import PredictionPlan as PredictionPlan
+    from torch_holdout.prediction.status import PredictionStatus as PredictionStatus
 
 _BOUND = "bound to the Lightning package that is installed"
 _HOME = {
+    "ConfidentGNMax": "mechanisms",
+    "Distilled": "distillation",
+    "GNMax": "mechanisms",
     "Isolation": "isolation",
     "MemberParallelStrategy": _BOUND,
     "Neighbours": "neighbours",
+    "NoisyMean": "mechanisms",
     "Partition": "partition",
     "PartitionedDataModule": _BOUND,
     "PartitionedEnsemble": _BOUND,
+    "PermuteAndFlip": "mechanisms",
+    "PredictionPlan": "status",
+    "PredictionStatus": "status",
+    "PrivacyBudget": "budget",
+    "PrivatePredictor": _BOUND,
+    "SoftMajority": "mechanisms",
+    "StableERM": "mechanisms",
+    "StableModel": "stable_model",
+    "distill": "distillation",
+    "fit_stable_model": "stable_model",
 }
 
 __all__ = sorted(_HOME)

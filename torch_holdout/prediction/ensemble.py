@@ -36,6 +36,7 @@ from torch_holdout.prediction.optimizers import (
 from torch_holdout.prediction.partition import Partition
 from torch_holdout.prediction.probing import IGNORED, Choice, Probe, Prober
 from torch_holdout.prediction.requirements import require_scheduler, require_separate_members
+from torch_holdout.prediction.voters import Voters
 from torch_holdout.prediction.votes import Votes
 
 _log = logging.getLogger("torch_holdout")
@@ -43,7 +44,7 @@ _CHECKPOINT = "torch_holdout_ensemble"
 _CONVOLUTIONS = nn.modules.conv._ConvNd
 
 
-class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
+class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     """Train one model on each part of the data, all at once, and keep them apart.
 
     One record is in one part, so it can change one member (two, if it may change its part): the

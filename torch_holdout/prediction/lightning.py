@@ -8,8 +8,14 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch_holdout.prediction.data import PartitionedDataHooks
 from torch_holdout.prediction.ensemble import PartitionedEnsembleHooks
 from torch_holdout.prediction.member_parallel import MemberParallelHooks
+from torch_holdout.prediction.predictor import PrivatePredictorHooks
 
-__all__ = ["MemberParallelStrategy", "PartitionedDataModule", "PartitionedEnsemble"]
+__all__ = [
+    "MemberParallelStrategy",
+    "PartitionedDataModule",
+    "PartitionedEnsemble",
+    "PrivatePredictor",
+]
 
 
 class PartitionedDataModule(PartitionedDataHooks, LightningDataModule):
@@ -26,3 +32,9 @@ class PartitionedEnsemble(PartitionedEnsembleHooks, LightningModule):
 
 class MemberParallelStrategy(MemberParallelHooks, DDPStrategy):
     """Share an ensemble's members between processes; see ``MemberParallelHooks``."""
+
+
+class PrivatePredictor(PrivatePredictorHooks, LightningModule):
+    """Answer queries within a budget; arguments are ``PrivatePredictorHooks``'."""
+
+    module_class = LightningModule

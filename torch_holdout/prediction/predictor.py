@@ -112,11 +112,7 @@ class PrivatePredictorHooks(nn.Module):
         self._private_loss = None
         if track_private_loss:
             self._private_loss = PrivateLoss(mechanism, self._voters.neighbours)
-        if not mechanism.suits(self._voters):
-            raise InvalidArgumentError(
-                f"Expected models that {type(mechanism).__name__} was made for, but got "
-                f"{type(ensemble).__name__} with other parameters: what it charges would be wrong."
-            )
+        mechanism.require_voters(self._voters)
 
     def forward(self, inputs: Any, *, tenant: str = "default") -> Tensor:
         """Answer one batch of queries: labels ``[B]``, or values.

@@ -12,12 +12,13 @@ from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.stable_fit import minimise
 from torch_holdout.prediction.stable_problem import StableProblem
+from torch_holdout.prediction.voters import Voters
 
 Records = Dataset[Any] | tuple[Tensor, Tensor]
 
 
 @final
-class StableModel(nn.Module):
+class StableModel(nn.Module, Voters):
     r"""Linear scores :math:`x \mapsto Wx` of features cut to a norm; made by ``fit_stable_model``.
 
     There is no bias: append a constant feature, which then counts in the norm. Averaging several
@@ -49,10 +50,14 @@ class StableModel(nn.Module):
         require_instance("problem", problem, StableProblem)
         problem.require_features(num_features)
         self.problem = problem
-        self.num_parts = 1
-        self.num_outputs = problem.num_outputs
+        self.num_outputs: int | None = problem.num_outputs
         self._certified = False
         self.weights = _frozen(torch.zeros((problem.num_outputs, num_features)).double())
+
+    @property
+    def num_parts(self) -> int:
+        """One: all records."""
+        return 1
 
     @property
     def neighbours(self) -> Neighbours:

@@ -13,12 +13,15 @@ class Voters(ABC):
     """Models whose raw outputs are private: an ensemble on disjoint parts, or one stable model.
 
     Attributes:
-        num_parts: How many of them.
         num_outputs: Classes, or the size of the output; None until it is known.
     """
 
-    num_parts: int
     num_outputs: int | None
+
+    @property
+    @abstractmethod
+    def num_parts(self) -> int:
+        """How many of them."""
 
     @property
     @abstractmethod

@@ -71,9 +71,8 @@ class PredictionMechanism(ABC):
     def sampler_error(self, setting: Setting) -> float:
         """Bound the total variation between one answer and its law."""
 
-    def suits(self, voters: Voters) -> bool:
-        """Whether the charge was made for these models; most mechanisms take any."""
-        return True
+    def require_voters(self, voters: Voters) -> None:  # noqa: B027  most take any
+        """Refuse models that the charge was not made for."""
 
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
         """Return the shape of the answers to some queries."""

@@ -2,7 +2,7 @@ r"""Noise on the scores of one stable model."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch_holdout.noise import Uniforms, batch_sampler_error
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
 from torch_holdout.prediction.stable_losses import stable_loss
 from torch_holdout.prediction.stable_problem import StableProblem
+from torch_holdout.prediction.voters import Voters
 
 Noise = Literal["laplace", "gaussian"]
 
@@ -29,13 +30,6 @@ _MARGIN = 1 + 2.0**-10  # levels are so much wider: covers scores computed in do
 _LARGEST_LEVEL = 2**52
 _SHARE = 1 - 1e-4  # of a budget; the rest is for accounts that round every charge up
 _NORMAL_ERROR = 2.0**-49  # of a rounded normal number, per level of its scale
-
-
-class Identified(Protocol):
-    """Whatever says how it was made."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return what is public about it."""
 
 
 @final
@@ -171,7 +165,7 @@ class StableERM(PredictionMechanism):
         assert self.sigma is not None  # noqa: S101  one of the two was given
         return self.sigma / _width(self.problem)
 
-    def require_voters(self, voters: Identified) -> None:
+    def require_voters(self, voters: Voters) -> None:
         """Refuse a model that was trained for another problem, or that is no stable model."""
         identity = voters.identity()
         if identity != self.problem.identity():
