@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-from torch_holdout.accounting.charges import Charge, Concentrated, SoftVote
+from torch_holdout.accounting.charges import Charge
 from torch_holdout.checks import require_between, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.search import best_argument
@@ -57,7 +57,7 @@ def divergence(charge: Charge, order: float) -> float:
     """Return the Renyi divergence that one of a charge's mechanisms costs at an order.
 
     Example:
-        >>> from torch_holdout.accounting import Pure
+        >>> from torch_holdout.accounting import Concentrated, Pure
         >>> divergence(Concentrated(0.005), 10.0), divergence(Pure(0.1), math.inf)
         (0.05, 0.1)
     """
@@ -69,6 +69,7 @@ def charge_in_picos(charge: Charge, order: float) -> int | None:
     """Return what one of a charge's mechanisms costs, rounded up; None if no amount is enough.
 
     Example:
+        >>> from torch_holdout.accounting import Concentrated
         >>> charge_in_picos(Concentrated(0.005), 10.0), charge_in_picos(Concentrated(1.0), math.inf)
         (50000000000, None)
     """
@@ -93,6 +94,7 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
     infinity, and with delta it is when few mechanisms simply add up to most.
 
     Example:
+        >>> from torch_holdout.accounting import Concentrated
         >>> round(best_order(Concentrated(0.005), 2.0, 1e-5), 1)
         10.2
         >>> best_order(Concentrated(0.005), 2.0, None)
@@ -101,16 +103,9 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
     _require_budget(epsilon, delta)
     if delta is None:
         return math.inf
-    low, high, effort = _LOWEST, _HIGHEST, 48
-    if isinstance(charge, SoftVote):
-        # The exact curve is costly: it is searched around the order of its simple bound.
-        near = best_argument(_price(Concentrated(charge.rho), epsilon, delta), low, high)
-        low, high = max(low, near - 1.0), min(high, near + 3.0)
-        effort = 16
     price = _price(charge, epsilon, delta)
-    found = 1 + math.exp(best_argument(price, low, high, effort))
-    counts = {order: _count(charge, epsilon, delta, order) for order in (math.inf, found)}
-    return math.inf if counts[math.inf] >= counts[found] else found
+    log = best_argument(price, _LOWEST, _HIGHEST)
+    return math.inf if charge.epsilon <= price(log) * epsilon else 1 + math.exp(log)
 
 
 def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
@@ -122,7 +117,7 @@ def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
         delta: Of the whole budget; None for pure epsilon, which adds up.
 
     Example:
-        >>> from torch_holdout.accounting import Pure
+        >>> from torch_holdout.accounting import Concentrated, Pure, SoftVote
         >>> queries_for(Concentrated(0.005), 2.0, 1e-5), queries_for(Pure(0.1), 2.0, None)
         (21, 20)
         >>> queries_for(SoftVote(0.05, num_parts=50, num_classes=10), 2.0, 1e-5)

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from torch_holdout.accounting.rdp import Curve, rdp_of_pure
 from torch_holdout.checks import require_between, require_whole
 
-_SCANNED_PARTS = 1024  # above, the scan over pairs of counts would take seconds
-_LARGEST_EXPONENT = 700.0  # above, exponentials would leave double precision ...
+_LARGEST_EXPONENT = 300.0  # above, exponentials would leave double precision ...
 _SMALLEST_ETA = 1e-6  # ... and below, differences of logarithms would lose their digits
 _CLOSE = 0.5  # up to here log(1 + x) is taken of x
 _ROUNDING = 2.0**-49
@@ -71,12 +70,12 @@ def soft_majority_rdp(eta: float, num_parts: int, num_classes: int) -> Curve:
         .. math:: (\alpha-1) D_\alpha = (\alpha-1)\ln(1 + sY) + \ln(1 + sX),
 
         with :math:`X = A(e^{(\alpha-1)\eta}-1) + B(e^{-(\alpha-1)\eta}-1)` and
-        :math:`Y = A(e^{-\eta}-1) + B(e^{\eta}-1)`. It is concave in s; for each
-        :math:`(v_a, v_b)` it is taken at the best s between the most even and the most uneven
-        spread of the other votes. Never above :math:`\alpha\eta^2/2` (the range of the loss is
-        :math:`2\eta`), nor above the curve of the exact epsilon. One member replaced.
-
-        Above 1024 parts, and where double precision ends, only these two bounds are used.
+        :math:`Y = A(e^{-\eta}-1) + B(e^{\eta}-1)`. For each difference :math:`v_a - v_b` only
+        sA is left, the divergence is concave in it, and it is taken at the best point between the
+        smallest and the largest value that any votes give. (Not all of what lies between can be
+        reached: up to 0.2 % too much.) Never above :math:`\alpha\eta^2/2` (the range of the loss
+        is :math:`2\eta`), nor above the curve of the exact epsilon; where double precision ends
+        only these two are used. One member replaced.
 
     Args:
         eta: Weight of one vote.
@@ -91,8 +90,7 @@ def soft_majority_rdp(eta: float, num_parts: int, num_classes: int) -> Curve:
     _require(eta, num_parts, num_classes)
     epsilon = soft_majority_epsilon(eta, num_parts, num_classes)
     response = rdp_of_pure(epsilon)
-    scans = num_parts <= _SCANNED_PARTS and eta >= _SMALLEST_ETA
-    scans = scans and eta * num_parts <= _LARGEST_EXPONENT
+    scans = eta >= _SMALLEST_ETA and eta * num_parts <= _LARGEST_EXPONENT
 
     def curve(alpha: float) -> float:
         bounds = [epsilon, response(alpha), alpha * eta * eta / 2]
@@ -120,36 +118,41 @@ def expected_accuracy_sensitivity(eta: float) -> float:
     return math.tanh(eta / 2)
 
 
-class _Pairs(NamedTuple):
-    """A and B of every (v_a, v_b) with v_a > 0, and what the other classes can add up to."""
+class _Rays(NamedTuple):
+    """A, B and the least and most that the other classes weigh, for every difference."""
 
     a: Array
     b: Array
-    even: Array
-    uneven: Array
+    least: Array
+    most: Array
 
 
 @lru_cache(maxsize=2)
-def _pairs(eta: float, num_parts: int, num_classes: int) -> _Pairs:
-    counts = np.arange(num_parts + 1)
-    on_a, on_b = (axis.ravel() for axis in np.meshgrid(counts, counts, indexing="ij"))
-    left = num_parts - on_a - on_b
+def _rays(eta: float, num_parts: int, num_classes: int) -> _Rays:
+    r"""Return one entry for each difference :math:`d = v_a - v_b`, in units of A.
+
+    With d fixed, :math:`(p_a, p_b)` moves on a ray, and the other classes weigh less against A the
+    larger v_a is, because they have fewer votes: the largest v_a and an even spread of the rest is
+    one end of what the ray can reach, the smallest v_a and the rest on one class the other.
+    """
     others = num_classes - 2
-    possible = (on_a > 0) & (left >= 0) & ((left == 0) | (others > 0))
-    on_a, on_b, left = on_a[possible], on_b[possible], left[possible]
-    weight = np.exp(eta * (counts - num_parts))  # in units of exp(eta r), so nothing overflows
-    a, b = weight[on_a], weight[on_b]
+    difference = np.arange(2 - num_parts, num_parts + 1)
+    high, low = (num_parts + difference) // 2, np.maximum(difference, 1)
     if not others:
-        none = np.zeros_like(a)
-        return _Pairs(a, b, none, none)
-    each, more = left // others, left % others
-    even = (others - more) * weight[each] + more * weight[np.minimum(each + 1, num_parts)]
-    return _Pairs(a, b, even, weight[left] + (others - 1) * weight[0])
+        paired = (num_parts + difference) % 2 == 0
+        b = np.exp(-eta * difference[paired])
+        return _Rays(np.ones_like(b), b, np.zeros_like(b), np.zeros_like(b))
+    single = num_parts + difference - 2 * high  # 0 or 1 vote is left for the others ...
+    least = (others + single * math.expm1(eta)) * np.exp(-eta * high)
+    left = num_parts + difference - 2 * low  # ... or as many as can be, all on one class
+    most = np.exp(eta * (left - low)) + (others - 1) * np.exp(-eta * low)
+    b = np.exp(-eta * difference)
+    return _Rays(np.ones_like(b), b, least, most)
 
 
 @lru_cache(maxsize=4096)
 def _scanned(eta: float, num_parts: int, num_classes: int, alpha: float) -> float:
-    a, b, even, uneven = _pairs(eta, num_parts, num_classes)
+    a, b, least, most = _rays(eta, num_parts, num_classes)
     power = (alpha - 1) * eta
     fade = math.exp(-power)
     x = (a - b * fade) * -math.expm1(-power)  # X in units of exp(power), so nothing overflows
@@ -158,8 +161,8 @@ def _scanned(eta: float, num_parts: int, num_classes: int, alpha: float) -> floa
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = -alpha * x * y / slope - a - b
     # X and Y of one sign: it only rises or only falls with s, and an end of the range is best.
-    rest = np.where(x * y < 0, rest, np.where(slope > 0, even, uneven))
-    rest = np.clip(rest, even, uneven)
+    rest = np.where(x * y < 0, rest, np.where(slope > 0, least, most))
+    rest = np.clip(rest, least, most)
     total = a + b + rest
     if eta <= _CLOSE:
         first = np.log1p(y / total)

@@ -6,12 +6,19 @@ from torch_holdout.prediction.mechanisms.base import (
     PredictionMechanism,
     Setting,
 )
+from torch_holdout.prediction.mechanisms.gn_max import ConfidentGNMax, GNMax
+from torch_holdout.prediction.mechanisms.noisy_mean import NoisyMean
+from torch_holdout.prediction.mechanisms.permute_and_flip import PermuteAndFlip
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
 from torch_holdout.prediction.mechanisms.votes import vote_table
 
 __all__ = [
     "NO_CONSENSUS",
     "OUT_OF_BUDGET",
+    "ConfidentGNMax",
+    "GNMax",
+    "NoisyMean",
+    "PermuteAndFlip",
     "PredictionMechanism",
     "Setting",
     "SoftMajority",

@@ -64,7 +64,7 @@ class SoftMajority(PredictionMechanism):
         Example:
             >>> budget = {"epsilon": 2.0, "delta": 1e-5, "queries": 100}
             >>> round(SoftMajority.for_budget(**budget, num_parts=50, num_classes=10).eta, 4)
-            0.063
+            0.0631
         """
 
         def charge(eta: float) -> Charge:
@@ -148,7 +148,7 @@ class SoftMajority(PredictionMechanism):
         for order in orders:
             require_between("order", order, 1, math.inf, ends=False)
         losses = table.new_zeros(len(orders), dtype=torch.float64, device=in_double(table).device)
-        for part in table.split(max(1, _AT_ONCE // table.shape[1] ** 2)):
+        for part in torch.split(table, max(1, _AT_ONCE // table.shape[1] ** 2)):
             chances, cast = self.chances(part), in_double(part) > 0
             for place, order in enumerate(orders):
                 losses[place] += _largest_loss(chances, cast, self.eta, order).sum()
