@@ -3,6 +3,8 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import traceback
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,12 +121,11 @@ def test_values_come_out_and_nan_beyond_the_budget():
 def test_the_most_voted_label_comes_out_most():
     ensemble = Members(num_parts=200)
     predictor = make(
-        SoftMajority(eta=0.2), ensemble=ensemble, budget=PrivacyBudget(epsilon=900.0), seed=1
+        SoftMajority(eta=1.0), ensemble=ensemble, budget=PrivacyBudget(epsilon=900.0), seed=1
     )
     x = queries(400)
-    votes = torch.stack([o.argmax(2) for o in [torch.cat(list(ensemble.output_chunks(x)))]])[0]
-    majority = votes.mode(0).values
-    assert (predictor(x) == majority).double().mean() > 0.9
+    majority = torch.cat(list(ensemble.output_chunks(x))).argmax(2).mode(0).values
+    assert (predictor(x) == majority).double().mean() > 0.8
 
 
 def test_retraining_and_other_mechanisms_share_the_records_account(address):
@@ -195,7 +196,9 @@ def test_a_failed_commit_gives_and_charges_nothing(address, monkeypatch):
     with pytest.raises(th.HoldoutError) as caught:
         predictor(queries(1))
     assert answered == []
-    assert caught.value.__traceback__.tb_next.tb_next.tb_next is None  # no frames with votes
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert "without_trace" in frames
+    assert not {"_ask", "_answers", "pay"} & set(frames)  # they hold votes
     assert caught.value.__context__ is None
     monkeypatch.undo()
     assert predictor.status().queries == 1
@@ -222,10 +225,10 @@ SERVICE = """
     from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
     from torch_holdout.prediction.mechanisms import SoftMajority
     predictor = PrivatePredictor(
-        Members(), SoftMajority(eta=0.3), budget=PrivacyBudget(epsilon=4.0, delta=1e-5),
+        Members(), SoftMajority(eta=0.05), budget=PrivacyBudget(epsilon=4.0, delta=1e-5),
         ledger={address!r}, name="records", on_exhausted="abstain")
     answered = 0
-    for _ in range(200):
+    for _ in range(400):
         answered += int((predictor(queries(2)) >= 0).sum())
     print(answered)
 """
@@ -233,8 +236,8 @@ SERVICE = """
 
 @pytest.mark.integration
 def test_processes_share_one_budget_exactly(address):
-    bought = make(ledger=address).plan().queries
-    tests = str(__import__("pathlib").Path(__file__).parent.parent)
+    bought = make(SoftMajority(eta=0.05), ledger=address).plan().queries
+    tests = str(Path(__file__).parent.parent)
     code = textwrap.dedent(SERVICE.format(tests=tests, address=address))
     running = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -248,7 +251,7 @@ def test_processes_share_one_budget_exactly(address):
 @pytest.mark.integration
 def test_a_killed_service_hands_out_nothing_uncharged(address):
     """What was printed before kill -9 was charged; at most one batch more was."""
-    tests = str(__import__("pathlib").Path(__file__).parent.parent)
+    tests = str(Path(__file__).parent.parent)
     code = textwrap.dedent(SERVICE.format(tests=tests, address=address)).replace(
         "answered += int((predictor(queries(2)) >= 0).sum())",
         "predictor(queries(2)); print('answered', flush=True)",
@@ -256,8 +259,7 @@ def test_a_killed_service_hands_out_nothing_uncharged(address):
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     lines = [process.stdout.readline() for _ in range(5)]
     process.kill()
-    lines += process.stdout.readlines()
-    process.wait()
+    lines += process.communicate()[0].splitlines(keepends=True)
     given = 2 * sum(line == "answered\n" for line in lines)
     assert given <= make(ledger=address).status().queries <= given + 2
 
@@ -411,7 +413,7 @@ def test_a_budget_that_buys_nothing_says_so():
 
 def test_seeded_noise_repeats_and_is_marked():
     def labels(seed):
-        predictor = make(seed=seed)
+        predictor = make(SoftMajority(eta=0.1), seed=seed)
         return torch.cat([predictor(queries(10)), predictor(queries(10))])
 
     assert torch.equal(labels(1), labels(1))
@@ -432,10 +434,10 @@ def test_the_data_dependent_epsilon_is_private():
     agreed = Members(num_parts=60)
     with torch.no_grad():
         agreed.weight.copy_(agreed.weight[:1].expand_as(agreed.weight))
-    predictor = make(SoftMajority(eta=0.3), ensemble=agreed, track_private_loss=True)
+    predictor = make(SoftMajority(eta=0.1), ensemble=agreed, track_private_loss=True)
     with pytest.raises(SealedValueError):
         float(predictor.private_epsilon(1e-5))
-    predictor(queries(20))
+    predictor(queries(40))
     found = predictor.private_epsilon(1e-5)
     assert 0 < found.reveal() < 2.0  # unanimous votes cost far less than the cap of 4
     for use in (str, float, bool, int, round, pickle.dumps, lambda v: f"{v:.3f}", lambda v: v < 1):

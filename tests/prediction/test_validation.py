@@ -163,4 +163,5 @@ def test_one_member_moves_the_expected_accuracy_by_at_most_tanh(eta, classes):
             pair = rule.chances(torch.tensor([votes, moved]))
             largest = max(largest, float((pair[0] - pair[1]).abs().max()))
     assert largest <= math.tanh(eta / 2) + 1e-12
-    assert largest > 0.95 * math.tanh(eta / 2)  # and the bound is close to what happens
+    if classes == 2:
+        assert largest > 0.99 * math.tanh(eta / 2)  # and the bound is what happens

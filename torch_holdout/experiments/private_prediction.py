@@ -1,5 +1,4 @@
-"""Private prediction on data that ships with packages: what an ensemble, its answers and a student
-are worth."""
+"""Private prediction on bundled data: what an ensemble, its answers and a student are worth."""
 
 import logging
 import warnings
@@ -92,9 +91,7 @@ def trained(
 
 def network(features: int, hidden: int, classes: int) -> Callable[[], nn.Module]:
     """Return what makes a network of one hidden layer."""
-    return lambda: nn.Sequential(
-        nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, classes)
-    )
+    return lambda: nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
 def trainer(namespace: Any, *, epochs: int, progress: bool) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal, cast
 
@@ -336,8 +336,8 @@ def _rows(inputs: Any) -> int | None:
     """Return how many queries a batch has, if its first tensor tells."""
     if isinstance(inputs, Tensor):
         return len(inputs) if inputs.ndim else None
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return _rows(next(iter(parts), None)) if isinstance(parts, Iterable) else None
+    parts = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+    return _rows(parts[0]) if isinstance(parts, list | tuple) and parts else None
 
 
 def _shapes(inputs: Any) -> str:

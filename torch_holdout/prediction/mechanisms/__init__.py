@@ -10,6 +10,7 @@ from torch_holdout.prediction.mechanisms.gn_max import ConfidentGNMax, GNMax
 from torch_holdout.prediction.mechanisms.noisy_mean import NoisyMean
 from torch_holdout.prediction.mechanisms.permute_and_flip import PermuteAndFlip
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
+from torch_holdout.prediction.mechanisms.stable_erm import StableERM
 from torch_holdout.prediction.mechanisms.votes import vote_table
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "PredictionMechanism",
     "Setting",
     "SoftMajority",
+    "StableERM",
     "vote_table",
 ]
