@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 from torch_holdout.accounting import Concentrated, Pure, compose, epsilon_of_rho
-from torch_holdout.bounds import convex_regulariser
+from torch_holdout.bounds import convex_cost, convex_regulariser, strongly_convex_cost
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, InvalidArgumentError
 from torch_holdout.noise import SeededNoise, normal_numbers
 from torch_holdout.prediction import stable_fit
@@ -188,6 +188,18 @@ def test_huge_targets_and_a_useless_search_do_not_stop_it():
     x, y = records(problem)
     weights = fit_stable_model((x, y * 1e300), problem).weights
     assert gradient_by_autograd(problem, x, y * 1e300, weights).norm() <= problem.tolerance
+
+
+def test_a_search_that_ends_nowhere_is_not_followed(monkeypatch):
+    class Lost(torch.optim.LBFGS):
+        def step(self, closure):
+            self.param_groups[0]["params"][0].fill_(NAN)
+
+    monkeypatch.setattr(torch.optim, "LBFGS", Lost)
+    problem = problem_of()
+    x, y = records(problem)
+    weights = fit_stable_model((x, y), problem).weights
+    assert gradient_by_autograd(problem, x, y, weights).norm() <= problem.tolerance
 
 
 def test_weights_that_are_not_certified_are_an_error_without_a_number(monkeypatch):
@@ -452,6 +464,15 @@ def test_labels_are_those_of_the_largest_noisy_score():
     assert [answers[i] for i in (0, 1, 3, 4)] == [1, 0, 1, 0]
 
 
+def test_values_are_the_noisy_scores():
+    mechanism = mechanism_of("softmax", epsilon=1000.0, answers="values")
+    scores = torch.tensor([[[0.1, 0.3, -0.2], [2.0, 0.0, 1.0]]], dtype=torch.float64)
+    setting = Setting(num_parts=1, num_outputs=3)
+    answers = mechanism.answer(mechanism.table(scores), setting, SeededNoise(0).uniforms())
+    assert answers.dtype == torch.float64
+    torch.testing.assert_close(answers, scores[0], atol=0.2 * mechanism.problem.stability, rtol=0)
+
+
 def test_charges_identity_and_sampling():
     laplace, gaussian = mechanism_of(epsilon=0.5), mechanism_of(sigma=2.0)
     assert laplace.charge(ONE) == Pure(0.5)
@@ -495,6 +516,7 @@ def test_another_model_or_setting_is_refused():
         {"epsilon": NAN},
         {"sigma": -1.0},
         {"sigma": 1e20},
+        {"sigma": "much"},
         {"epsilon": 0.1, "answers": "both"},
         {"epsilon": 0.1, "problem": "logistic"},
         {"epsilon": 0.1, "problem": problem_of("huber")},
@@ -545,6 +567,16 @@ def test_lambda_is_that_of_corollary_three():
     )
     given = StableERM.for_budget(delta=1e-5, regularisation=0.01, **BUDGET)
     assert given.problem.regularisation == 0.01
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 5.0])
+def test_the_price_of_corollary_three_holds_for_half_the_regulariser_too(epsilon):
+    facts = {"lipschitz": 2.0, "loss_lipschitz": 1.5, "units": 5000, "epsilon": epsilon}
+    price = convex_cost(radius=3.0, **facts)
+    chosen = convex_regulariser(radius=3.0, **facts)
+    for convexity in (chosen, 2 * chosen):  # of lambda/2 |W|^2 and of lambda |w|^2
+        cost = strongly_convex_cost(convexity=convexity, **facts) + convexity / 2 * 3.0**2
+        assert cost == pytest.approx(0.75 * price)
 
 
 # What it is worth

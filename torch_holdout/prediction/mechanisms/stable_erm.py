@@ -90,7 +90,8 @@ class StableERM(PredictionMechanism):
         if self.epsilon is not None:
             require_between("epsilon", self.epsilon, 1e-9, 1e3)
         if self.sigma is not None:
-            require_between("sigma", self.sigma / self.problem.stability, 1e-3, 1e9)
+            moved = self.problem.stability
+            require_between("sigma", self.sigma, 1e-3 * moved, 1e9 * moved)
         self._require_room()
 
     @classmethod
@@ -117,8 +118,8 @@ class StableERM(PredictionMechanism):
 
         Lambda, if it is not given, is that of Corollary 3 (``bounds.convex_regulariser``) for
         weights of norm ``radius`` and the epsilon of a single query. The corollary adds
-        :math:`\lambda\|w\|^2` and this problem :math:`\frac\lambda2\|W\|^2`: its price holds for
-        both. It is meant to be large.
+        :math:`\lambda\|w\|^2` and this problem :math:`\frac\lambda2\|W\|^2`: its price,
+        which is for one score, holds for both. It is meant to be large.
 
         Example:
             >>> mechanism = StableERM.for_budget(
@@ -162,8 +163,7 @@ class StableERM(PredictionMechanism):
         """Scale of the integer Laplace noise, or standard deviation of the normal, in levels."""
         if self.epsilon is not None:
             return _moved_in_sum(self.problem) / self.epsilon
-        assert self.sigma is not None  # noqa: S101  one of the two was given
-        return self.sigma / _width(self.problem)
+        return (self.sigma or 0.0) / _width(self.problem)  # one of the two was given
 
     def require_voters(self, voters: Voters) -> None:
         """Refuse a model that was trained for another problem, or that is no stable model."""
