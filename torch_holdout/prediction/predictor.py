@@ -308,7 +308,7 @@ class PrivatePredictorHooks(nn.Module):
             if not labels:
                 return given.to(torch.float64)
             return given.argmax(dim=-1) if given.is_floating_point() else given.to(torch.int64)
-        shape = self.mechanism.value_shape(rows, self._setting(None))
+        shape = (rows,) if labels else self.mechanism.value_shape(rows, self._setting(None))
         code, kind = (OUT_OF_BUDGET, torch.int64) if labels else (math.nan, torch.float64)
         device = next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
         return torch.full(shape, code, dtype=kind, device=device)

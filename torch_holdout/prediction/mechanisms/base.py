@@ -75,5 +75,5 @@ class PredictionMechanism(ABC):
         """Refuse models that the charge was not made for."""
 
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
-        """Return the shape of the answers to some queries."""
+        """Return the shape of values that answer some queries; labels are one each."""
         return (queries,)

@@ -203,6 +203,10 @@ class StableERM(PredictionMechanism):
             return (noisy[:, 0] > 0).to(torch.int64)
         return noisy.argmax(dim=1)
 
+    def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
+        """Return the shape of the scores."""
+        return (queries, self.problem.num_outputs)
+
     def identity(self) -> dict[str, Any]:
         """Return name and parameters."""
         return {
