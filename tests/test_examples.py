@@ -60,8 +60,33 @@ def test_blockwise_auroc_shows_the_distance_to_the_whole():
     assert len(printed.splitlines()) == 10
 
 
+def test_private_prediction_pays_once(tmp_path):
+    small = ("--parts", "20", "--public", "30", "--steps", "10", "--folder", str(tmp_path))
+    first = run("private_prediction.py", *small)
+    assert "student of 30 labels (of 30 queries): epsilon 8 at delta 1e-05" in first
+    assert (tmp_path / "accuracy.png").stat().st_size > 20_000
+    assert "student of 30 labels" in run("private_prediction.py", *small)
+    printed = subprocess.run(
+        [sys.executable, "-m", "torch_holdout.cli", "status", str(tmp_path / "private.db")],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "records 'digits': 30 queries answered" in printed
+
+
+def test_sensitive_records_stop_at_their_budget(tmp_path):
+    ledger = f"sqlite:///{tmp_path}/private.db"
+    small = ("--patients", "300", "--parts", "20", "--steps", "10", "--ledger", ledger)
+    first = run("sensitive_records.py", *small)
+    assert "adding or removing one user" in first
+    assert "buys 100 queries; 100 left" in first
+    assert "60 queries answered, 40 left" in first
+    assert "100 more at once: none answered" in first
+    again = run("sensitive_records.py", *small)
+    assert "buys 100 queries; 40 left" in again
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
     known = {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py", "mechanisms.py"}
-    known |= {"blockwise_auroc.py"}
+    known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
     assert names == known

@@ -132,7 +132,8 @@ def student_of(
     *,
     budget: PrivacyBudget,
     ledger: str,
-    epochs: int = 20,
+    epochs: int = 15,
+    labels: str | None = None,
     progress: bool = False,
 ) -> Distilled:
     """Label all public inputs with the whole budget, and train a student on them."""
@@ -150,10 +151,32 @@ def student_of(
     return distill(
         predictor,
         DataLoader(TensorDataset(task.public), batch_size=250),
-        network(task.features, 64, task.classes)(),
+        nn.Linear(task.features, task.classes),
         trainer=trainer(pl, epochs=epochs, progress=progress),
-        optimizer=partial(torch.optim.Adam, lr=1e-3, weight_decay=1e-4),
+        optimizer=partial(torch.optim.Adam, lr=1e-3),
+        batch_size=32,
+        labels=labels,
     )
+
+
+def accuracy_curve(
+    ensemble: Any, task: Task, epsilon: float, delta: float, counts: list[int]
+) -> list[float]:
+    """Return the expected accuracy of answers when a budget is spread over so many queries."""
+    return [
+        answer_accuracy(
+            ensemble,
+            SoftMajority.for_budget(
+                epsilon=epsilon,
+                delta=delta,
+                queries=count,
+                num_parts=ensemble.num_parts,
+                num_classes=task.classes,
+            ),
+            task,
+        )
+        for count in counts
+    ]
 
 
 @torch.no_grad()
