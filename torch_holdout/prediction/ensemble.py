@@ -1,5 +1,6 @@
 """The hooks of ``PartitionedEnsemble``; each Lightning package binds them once."""
 
+import copy
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,12 +149,12 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
                 module.training = True
 
     def votes_module(self) -> nn.Module:
-        """Return a module that maps inputs to the members' vote counts [B, C]; it can be exported.
+        """Return a copy that maps inputs to the members' vote counts [B, C]; it can be exported.
 
         The counts are raw: add noise before they leave.
         """
         self._require_whole()
-        return Votes(self.members).eval()
+        return Votes(copy.deepcopy(self.members)).eval()
 
     def verify_isolation(
         self,

@@ -1,5 +1,6 @@
 """What can be learnt about a model and a loss from zeros and fresh weights: nothing private."""
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -58,6 +59,7 @@ class Prober:
 
     def training(self, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
         """Try a step on zeros shaped like one member's ``pair``."""
+        loss = copy.deepcopy(loss)  # one that remembers shall not remember zeros
         inputs, targets = (tree_map(self._zeros, side) for side in pair)
         backend: Backend = "loop" if choice == "loop" else "vmap"
         reason, failure = "", self._step(inputs, targets, loss, backend)
