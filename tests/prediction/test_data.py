@@ -12,7 +12,6 @@ from torch_holdout.prediction import Partition
 from torch_holdout.prediction.data import BLANK, PartSampler
 
 
-
 def epoch(datamodule, number=0):
     loader = datamodule.train_dataloader()
     loader.sampler.set_epoch(number)

@@ -102,7 +102,9 @@ def test_architectures_must_agree():
 def alone(member, model_fn, optimizer, steps=3):
     """Train one member the plain way, on the batches of its part."""
     model = model_fn()
-    model.load_state_dict({n: v[member] for n, v in ensemble(model_fn).members.state_dict().items()})
+    model.load_state_dict(
+        {n: v[member] for n, v in ensemble(model_fn).members.state_dict().items()}
+    )
     optimizer = optimizer(model.parameters())
     for x, y in data(steps_per_epoch=steps).train_dataloader():
         optimizer.zero_grad()
@@ -115,7 +117,9 @@ def alone(member, model_fn, optimizer, steps=3):
 @pytest.mark.parametrize("backend", ["auto", "loop"])
 def test_a_member_is_what_training_it_alone_gives(model_fn, backend):
     found = fitted(model_fn, backend=backend)
-    assert found.backend_used == ("loop" if model_fn is Recurrent else {"auto": "vmap"}.get(backend, "loop"))
+    assert found.backend_used == (
+        "loop" if model_fn is Recurrent else {"auto": "vmap"}.get(backend, "loop")
+    )
     expected = alone(2, model_fn, ADAM).state_dict()
     own = {name: value[2] for name, value in found.members.state_dict().items()}
     assert close(own, expected)

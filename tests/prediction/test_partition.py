@@ -18,7 +18,9 @@ def by_id(record):
     return int(record[0])
 
 
-@given(keys=st.lists(st.integers(-(2**63), 2**64 - 1), unique=True, min_size=1), seed=st.integers(0))
+@given(
+    keys=st.lists(st.integers(-(2**63), 2**64 - 1), unique=True, min_size=1), seed=st.integers(0)
+)
 def test_neither_order_nor_company_nor_container_matters(keys, seed):
     parts = Partition(num_parts=7, key=by_id, seed=seed % 2**63)
     found = dict(zip(keys, parts.part_of(keys).tolist(), strict=True))
@@ -34,6 +36,7 @@ def test_neither_order_nor_company_nor_container_matters(keys, seed):
 
 def test_the_hash_is_splitmix64():
     """Known values, so that no later version cuts the same data in another way."""
+
     def reference(word):
         word = (word + 0x9E3779B97F4A7C15) % 2**64
         word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64

@@ -44,7 +44,12 @@ def group_norm():
 def batch_norm():
     head = nn.Linear(4 * 6, 3)
     return nn.Sequential(
-        image(), nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), head
+        image(),
+        nn.Conv2d(1, 4, 3, padding=1, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        head,
     )
 
 
