@@ -3,13 +3,14 @@
 import lightning.pytorch as pl
 import numpy as np
 import pytest
-import pytorch_lightning
 import torch
-from support.ensembles import PARTS, data, deep, ensemble, records, trainer
 from torch.utils.data import Dataset, Subset, TensorDataset
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction import Partition
 from torch_holdout.prediction.data import BLANK, PartSampler
+
+import pytorch_lightning
+from support.ensembles import PARTS, data, deep, ensemble, records, trainer
 
 
 def epoch(datamodule, number=0):
@@ -130,7 +131,8 @@ def test_what_is_refused(changes, name):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice about workers and the like
 def test_lightning_says_the_epoch_to_the_sampler(package, workers):
-    from torch_holdout.prediction import lightning, pytorch_lightning as other
+    from torch_holdout.prediction import lightning
+    from torch_holdout.prediction import pytorch_lightning as other
 
     bound = lightning if package is pl else other
     seen = []

@@ -6,10 +6,17 @@ from functools import partial
 
 import lightning.pytorch as pl
 import pytest
-import pytorch_lightning
 import torch
-import torch.nn.functional as F
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction import Partition
+from torch_holdout.prediction.lightning import PartitionedEnsemble
+from torch_holdout.prediction.members import stack_members
+
+import pytorch_lightning
 from support.ensembles import (
     ADAM,
     PARTS,
@@ -28,12 +35,6 @@ from support.ensembles import (
     state,
     trainer,
 )
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.prediction import Partition
-from torch_holdout.prediction.lightning import PartitionedEnsemble
-from torch_holdout.prediction.members import stack_members
 
 # Lightning's advice about workers and the like.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -108,7 +109,7 @@ def alone(member, model_fn, optimizer, steps=3):
     optimizer = optimizer(model.parameters())
     for x, y in data(steps_per_epoch=steps).train_dataloader():
         optimizer.zero_grad()
-        F.cross_entropy(model(x.view(4, 4, 6)[member]), y.view(4, 4)[member]).backward()
+        functional.cross_entropy(model(x.view(4, 4, 6)[member]), y.view(4, 4)[member]).backward()
         optimizer.step()
     return model
 
@@ -242,7 +243,7 @@ def test_votes_can_be_exported(model_fn):
     votes = found.votes_module()
     choices = found.member_outputs(QUERIES).nan_to_num(0.0).argmax(dim=-1)
     assert (choices[1] == 0).all()
-    assert torch.equal(votes(QUERIES), F.one_hot(choices, 3).sum(dim=0))
+    assert torch.equal(votes(QUERIES), functional.one_hot(choices, 3).sum(dim=0))
     batch = torch.export.Dim("batch", min=1, max=64)
     program = torch.export.export(votes, (QUERIES[:4],), dynamic_shapes={"x": {0: batch}})
     for size in (2, 9):
@@ -293,7 +294,7 @@ def test_a_checkpoint_is_loaded_with_its_partition_only(tmp_path):
     found = ensemble()
     first.fit(found, datamodule=data())
     first.save_checkpoint(tmp_path / "own.ckpt")
-    arguments = {"model_fn": deep, "loss": F.cross_entropy, "optimizer": SGD}
+    arguments = {"model_fn": deep, "loss": functional.cross_entropy, "optimizer": SGD}
     loaded = PartitionedEnsemble.load_from_checkpoint(
         tmp_path / "own.ckpt", parts=PARTS, **arguments
     )
@@ -413,7 +414,7 @@ def test_a_loss_that_learns_or_returns_many_numbers_is_refused():
     with pytest.raises(InvalidArgumentError, match="learns"):
         ensemble(loss=learning)
     with pytest.raises(InvalidArgumentError, match="one number"):
-        fitted(loss=partial(F.cross_entropy, reduction="none"))
+        fitted(loss=partial(functional.cross_entropy, reduction="none"))
 
 
 def test_other_batches_are_refused():
@@ -471,7 +472,7 @@ def test_an_error_on_private_values_loses_its_message(backend):
 
 
 def test_a_wrong_shape_is_told_because_zeros_show_it():
-    with pytest.raises(InvalidArgumentError, match="On zeros of the same shape they raised.*5"):
+    with pytest.raises(InvalidArgumentError, match=r"On zeros of the same shape they raised.*5"):
         fitted(lambda: nn.Linear(5, 3))
 
 

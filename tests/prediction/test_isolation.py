@@ -2,7 +2,13 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch import nn
+from torch.nn import functional
+from torch_holdout.errors import HoldoutError, InvalidArgumentError, IsolationError
+from torch_holdout.prediction import Partition
+from torch_holdout.prediction.data import PartSampler
+from torch_holdout.prediction.lightning import PartitionedDataModule
+
 from support.ensembles import (
     ADAM,
     SGD,
@@ -14,11 +20,6 @@ from support.ensembles import (
     linear,
     records,
 )
-from torch import nn
-from torch_holdout.errors import HoldoutError, InvalidArgumentError, IsolationError
-from torch_holdout.prediction import Partition
-from torch_holdout.prediction.data import PartSampler
-from torch_holdout.prediction.lightning import PartitionedDataModule
 
 # Lightning's advice about workers and the like.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -71,7 +72,7 @@ class Pooled:
         return Pooled()
 
     def __call__(self, output, target):
-        loss = F.cross_entropy(output, target)
+        loss = functional.cross_entropy(output, target)
         self.mean = 0.9 * self.mean + 0.1 * loss.detach()
         return loss / (1 + self.mean)
 

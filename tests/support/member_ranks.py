@@ -6,8 +6,9 @@ import warnings
 from pathlib import Path
 
 import torch
-from support.ensembles import batch_norm, data, ensemble, trainer
 from torch_holdout.prediction import Partition
+
+from support.ensembles import batch_norm, data, ensemble, trainer
 
 PARTS = Partition(num_parts=5, key="index", seed=7)
 QUERIES = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
