@@ -160,7 +160,7 @@ class _StackedLinear(TorchFunctionMode):
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     flat = x.flatten(0, -2).mT
     found = weight @ flat if bias is None else torch.addmm(bias[:, None], weight, flat)
-    return found.mT.unflatten(0, x.shape[:-1])
+    return found.mT.reshape(*x.shape[:-1], len(weight))
 
 
 class _Chunked(torch.autograd.Function):
@@ -225,12 +225,20 @@ def output_chunks(
     for start in range(0, members, chunk_size):
         if chunk_size == 1:
             own = {name: value[start] for name, value in state.items()}
-            yield functional_call(template, own, (x,))[None]
+            yield _require_tensor(functional_call(template, own, (x,)))[None]
         else:
             own = {name: value[start : start + chunk_size] for name, value in state.items()}
-            yield vmap(lambda one: functional_call(template, one, (x,)), randomness="different")(
-                own
-            )
+            run = vmap(lambda one: functional_call(template, one, (x,)), randomness="different")
+            yield _require_tensor(run(own))
+
+
+def _require_tensor(output: Any) -> Tensor:
+    if not isinstance(output, Tensor):
+        raise InvalidArgumentError(
+            f"Expected the model to return a tensor [queries, ...], but got a "
+            f"{type(output).__name__}. Wrap it in a module that does."
+        )
+    return output
 
 
 def _initial(model_fn: ModelFactory, seed: int, member: int) -> nn.Module:
