@@ -57,9 +57,19 @@ class PartitionedDataHooks:
         steps_per_epoch: Steps in an epoch.
         keys: The keys of all records, if the partition's key is a function; else it is called on
             every record once.
-        as_pair: Makes ``(input, target)`` of a record; without it, records are such pairs.
+        as_pair: Makes ``(input, target)`` of a record; without it, records are such pairs. Records
+            are then read one by one, or through ``__getitems__``.
         num_workers: Processes that read records.
         pin_memory: Whether batches are put into pinned memory.
+
+    Example:
+        >>> from torch_holdout.prediction import PartitionedDataModule
+        >>> records = TensorDataset(torch.zeros(100, 3), torch.zeros(100))
+        >>> parts = Partition(num_parts=5, key="index", seed=7)
+        >>> data = PartitionedDataModule(records, parts, batch_size=4, steps_per_epoch=10)
+        >>> inputs, targets = next(iter(data.train_dataloader()))
+        >>> inputs.shape, len(data.train_dataloader())
+        (torch.Size([20, 3]), 10)
     """
 
     trainer: Any

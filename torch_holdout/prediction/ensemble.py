@@ -1,5 +1,6 @@
 """The hooks of ``PartitionedEnsemble``; each Lightning package binds them once."""
 
+import copy
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -65,6 +66,20 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             sees it sees more than the privacy budget accounts for.
         seed: Decides the first weights and the dropout masks.
         num_outputs: How many classes or values a model returns; found at the first step otherwise.
+
+    Example:
+        >>> from functools import partial
+        >>> from torch_holdout.prediction import PartitionedEnsemble
+        >>> ensemble = PartitionedEnsemble(
+        ...     lambda: nn.Linear(784, 10),
+        ...     Partition(num_parts=50, key="index", seed=7),
+        ...     loss=nn.functional.cross_entropy,
+        ...     optimizer=partial(torch.optim.Adam, lr=1e-3),
+        ... )
+        >>> ensemble.members.weight.shape
+        torch.Size([50, 10, 784])
+        >>> ensemble.member_outputs(torch.zeros(3, 784)).shape
+        torch.Size([50, 3, 10])
     """
 
     trainer: Any
@@ -112,6 +127,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         self._scheduler_factory = scheduler
         self._probe: Probe | None = None
         self._first = 0
+        self._partial = False
         self._inference: dict[str, Backend] = {}
 
     # ---- what an ensemble tells
@@ -149,12 +165,12 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
                 module.training = True
 
     def votes_module(self) -> nn.Module:
-        """Return a module that maps inputs to the members' vote counts [B, C]; it can be exported.
+        """Return a copy that maps inputs to the members' vote counts [B, C]; it can be exported.
 
         The counts are raw: add noise before they leave.
         """
         self._require_whole()
-        return Votes(self.members).eval()
+        return Votes(copy.deepcopy(self.members)).eval()
 
     def verify_isolation(
         self,
@@ -201,6 +217,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         """Check the Trainer before anything runs."""
         if stage != "fit":
             return
+        self._require_whole()
         require_separate_members(self.trainer)
         datamodule = self.trainer.datamodule
         if not isinstance(datamodule, PartitionedDataHooks):
@@ -288,7 +305,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         self._partial = not whole
 
     def _require_whole(self) -> None:
-        if getattr(self, "_partial", False):
+        if self._partial:
             raise HoldoutError(
                 "Expected all members, but this process holds only its own: the fit has not ended, "
                 "or failed. Load a checkpoint."
@@ -299,8 +316,6 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         raise NotImplementedError
 
     def _probed(self, pair: tuple[Any, Any], num_members: int) -> Probe:
-        if self.backend_used is not None and self.backend == "auto" and self._probe is not None:
-            return self._probe
         size = len(tree_leaves(pair[0])[0]) // num_members
         first = tuple(tree_map(lambda leaf: leaf[:size], side) for side in pair)
         with self.trainer.precision_plugin.forward_context():
@@ -309,6 +324,8 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         if probe.reason:
             _log.info("Members are trained one by one, because vmap cannot: %s", probe.reason)
         self.backend_used = probe.backend
+        if None not in (probe.num_outputs, self.num_outputs):
+            _require_outputs(self.num_outputs, probe.num_outputs)
         self.num_outputs = self.num_outputs or probe.num_outputs
         return probe
 
@@ -346,6 +363,14 @@ def _require_fixed(loss: Loss) -> None:
     if not callable(loss):
         raise InvalidArgumentError(
             f"Expected `loss` to be a function of output and target, but got {type(loss).__name__}."
+        )
+
+
+def _require_outputs(expected: int | None, found: int | None) -> None:
+    if expected != found:
+        raise InvalidArgumentError(
+            f"Expected models with num_outputs={expected}, but they return {found}. Drop "
+            f"`num_outputs`, or change the model."
         )
 
 

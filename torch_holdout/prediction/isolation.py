@@ -48,14 +48,14 @@ def verified_isolation(
     require_whole("index", index, 0, len(datamodule.train_set) - 1)
     owner = next(k for k, part in enumerate(datamodule.assignment()) if bool((part == index).any()))
     fits = _Fits(ensemble, datamodule, trainer_type, trainer_options, _last_step(datamodule, index))
-    plain = fits.fit(datamodule.train_set)
     record = datamodule.train_set[index]
     changed = replacement if replacement is not None else _another(record)
-    other = fits.fit(_Replaced(datamodule.train_set, index, changed))
+    plain = fits.fit(index, record)
+    other = fits.fit(index, changed)
     members = _changed_members(plain, other)
     if members == [owner]:
         return Isolation(member=owner, steps=fits.steps)
-    moving = _changed_members(plain, fits.fit(datamodule.train_set))
+    moving = _changed_members(plain, fits.fit(index, record))
     if moving:
         raise IsolationError(
             f"Expected the same training twice on the same records, but {len(moving)} of "
@@ -78,11 +78,11 @@ class _Fits:
         self._type = trainer_type
         self._options = options
 
-    def fit(self, train_set: Any) -> list[Tensor]:
+    def fit(self, index: int, record: Any) -> list[Tensor]:
         """Return every tensor that training leaves behind, each with a row for a member."""
         ensemble = copy.deepcopy(self._ensemble)
         datamodule = copy.copy(self._datamodule)
-        datamodule.train_set = train_set
+        datamodule.train_set = _Replaced(datamodule.train_set, index, record)
         datamodule.trainer = None
         if datamodule.parts.key == "index":
             datamodule._assignment = None
@@ -123,7 +123,8 @@ class _Replaced:
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Any:
-        return self._record if index == self._index else self._dataset[index]
+        record = self._dataset[index]  # also if it is replaced: reading may draw at random
+        return self._record if index == self._index else record
 
 
 def _last_step(datamodule: Any, index: int) -> int:

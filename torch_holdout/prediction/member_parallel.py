@@ -24,9 +24,12 @@ class MemberParallelHooks(ShardsMembers):
     whole ensemble, so they can be resumed on any number of processes, and after the fit every
     process has all members.
 
-    Example::
+    Give it to the Trainer: ``Trainer(devices=2, strategy=MemberParallelStrategy())``.
 
-        Trainer(devices=2, strategy=MemberParallelStrategy()).fit(ensemble, datamodule)
+    Example:
+        >>> from torch_holdout.prediction import MemberParallelStrategy
+        >>> MemberParallelStrategy().members(num_parts=5)
+        range(0, 5)
     """
 
     lightning_module: Any

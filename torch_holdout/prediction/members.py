@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_holdout.errors import InvalidArgumentError
@@ -104,7 +105,7 @@ class Steps:
     ) -> Tensor:
         first, device = self.first + start, next(iter(tree_leaves(inputs))).device
         if self.backend == "vmap":
-            with lent_generator(*key, first, device=device):
+            with lent_generator(*key, first, device=device), _StackedLinear():
                 losses, moved = vmap(self._one, randomness="different")(
                     parameters, buffers, inputs, targets
                 )
@@ -138,6 +139,28 @@ class Steps:
             )
         # What a layer assigned instead of changing it in place.
         return value, {name: state[name] for name in buffers if state[name] is not buffers[name]}
+
+
+class _StackedLinear(TorchFunctionMode):
+    """Linear layers as W x^T, whose gradient by W comes out in W's own layout.
+
+    As x W^T it comes out transposed, and copying it takes longer than the rest of the layer.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is nn.functional.linear and not kwargs:
+            x, weight, *rest = args
+            if x.ndim > 1 and weight.ndim == 2:
+                return _linear(x, weight, rest[0] if rest else None)
+        return func(*args, **(kwargs or {}))
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    flat = x.flatten(0, -2).mT
+    found = weight @ flat if bias is None else torch.addmm(bias[:, None], weight, flat)
+    return found.mT.reshape(*x.shape[:-1], len(weight))
 
 
 class _Chunked(torch.autograd.Function):
@@ -202,12 +225,20 @@ def output_chunks(
     for start in range(0, members, chunk_size):
         if chunk_size == 1:
             own = {name: value[start] for name, value in state.items()}
-            yield functional_call(template, own, (x,))[None]
+            yield _require_tensor(functional_call(template, own, (x,)))[None]
         else:
             own = {name: value[start : start + chunk_size] for name, value in state.items()}
-            yield vmap(lambda one: functional_call(template, one, (x,)), randomness="different")(
-                own
-            )
+            run = vmap(lambda one: functional_call(template, one, (x,)), randomness="different")
+            yield _require_tensor(run(own))
+
+
+def _require_tensor(output: Any) -> Tensor:
+    if not isinstance(output, Tensor):
+        raise InvalidArgumentError(
+            f"Expected the model to return a tensor [queries, ...], but got a "
+            f"{type(output).__name__}. Wrap it in a module that does."
+        )
+    return output
 
 
 def _initial(model_fn: ModelFactory, seed: int, member: int) -> nn.Module:

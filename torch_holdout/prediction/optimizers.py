@@ -43,10 +43,10 @@ def require_apart(factory: OptimizerFactory) -> None:
 
     Example:
         >>> require_apart(partial(torch.optim.Adam, lr=0.1))
-        >>> require_apart(partial(torch.optim.Adafactor, lr=0.1))
+        >>> require_apart(torch.optim.LBFGS)
         Traceback (most recent call last):
             ...
-        torch_holdout.errors.InvalidArgumentError: Expected an optimizer ... Adafactor ...
+        torch_holdout.errors.InvalidArgumentError: Expected an optimizer ... without a closure ...
     """
     try:
         one, other = _trained(factory, changed=False), _trained(factory, changed=True)

@@ -1,5 +1,6 @@
 """What can be learnt about a model and a loss from zeros and fresh weights: nothing private."""
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -58,6 +59,7 @@ class Prober:
 
     def training(self, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
         """Try a step on zeros shaped like one member's ``pair``."""
+        loss = _copied(loss)
         inputs, targets = (tree_map(self._zeros, side) for side in pair)
         backend: Backend = "loop" if choice == "loop" else "vmap"
         reason, failure = "", self._step(inputs, targets, loss, backend)
@@ -78,7 +80,7 @@ class Prober:
 
     def inference(self, x: Any) -> str:
         """Return why vmap cannot run a forward pass on zeros shaped like ``x``, or nothing."""
-        blank = tree_map(lambda leaf: torch.zeros_like(leaf, device=self._device), x)
+        blank = tree_map(self._blank, x)
         self._twins.eval()
         try:
             with torch.no_grad():
@@ -89,6 +91,9 @@ class Prober:
 
     def _zeros(self, leaf: Tensor) -> Tensor:
         return torch.zeros((2, *leaf.shape), dtype=leaf.dtype, device=self._device)
+
+    def _blank(self, leaf: Any) -> Any:
+        return torch.zeros_like(leaf, device=self._device) if isinstance(leaf, Tensor) else leaf
 
     def _step(self, inputs: Any, targets: Any, loss: Loss, backend: Backend) -> str:
         steps = Steps(template=self._twins, loss=loss, backend=backend)
@@ -103,6 +108,14 @@ class Prober:
         with torch.no_grad():
             found = next(output_chunks(self._twins, one, "loop"))
         return found[0] if isinstance(found, Tensor) else None
+
+
+def _copied(loss: Loss) -> Loss:
+    """Return a copy, so that a loss that remembers does not remember zeros."""
+    try:
+        return copy.deepcopy(loss)
+    except Exception:  # it cannot be copied
+        return loss
 
 
 def _refuses(loss: Loss, outputs: Tensor, targets: Any, label: int) -> bool:

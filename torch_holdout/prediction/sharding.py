@@ -48,13 +48,14 @@ def gathered_members(own: Tensor, num_parts: int) -> Tensor:
     if not (dist.is_available() and dist.is_initialized()):
         return own
     world = dist.get_world_size()
-    own = own.detach()
+    own, home = own.detach(), own.device
+    if dist.get_backend() == "nccl":
+        own = own.to(torch.device("cuda", torch.cuda.current_device()))
     whole = own.new_empty((num_parts, *own.shape[1:]))
     for rank in range(world):
         members = owned_members(num_parts, rank, world)
         rows = whole[members.start : members.stop]
         if rank == dist.get_rank():
             rows.copy_(own)
-        as_bytes = rows.view(torch.uint8) if rows.dtype == torch.bool else rows
-        dist.broadcast(as_bytes, src=rank)
-    return whole
+        dist.broadcast(rows.reshape(-1).view(torch.uint8), src=rank)  # any type can travel
+    return whole.to(home)
