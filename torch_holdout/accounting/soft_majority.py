@@ -49,15 +49,17 @@ def soft_majority_epsilon(eta: float, num_parts: int, num_classes: int) -> float
         0.1
     """
     _require(eta, num_parts, num_classes)
+    if num_parts == 1:
+        return eta
     if eta <= 1:
         share = 1 / (1 + (num_classes - 1) * math.exp(-eta * num_parts))
         drop = share * math.expm1(-eta) * math.expm1(-eta * (num_parts - 1))
         return eta - math.log1p(-drop)
-    # 1 - drop cancels for a large eta: the two normalising sums, divided by exp(eta r).
+    # 1 - drop cancels for a large eta: the two normalising sums, divided by their largest terms.
     before = math.log1p((num_classes - 1) * math.exp(-eta * num_parts))
-    moved = math.exp(-eta * (num_parts - 2)) if num_parts > 1 else math.exp(eta)
+    moved = math.exp(-eta * (num_parts - 2))
     others = (num_classes - 2) * math.exp(-eta * (num_parts - 1))
-    return eta + before + eta - math.log1p(moved + others) if num_parts > 1 else eta
+    return 2 * eta + before - math.log1p(moved + others)
 
 
 def soft_majority_rdp(eta: float, num_parts: int, num_classes: int) -> Curve:

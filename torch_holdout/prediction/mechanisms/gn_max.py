@@ -175,7 +175,7 @@ class ConfidentGNMax(PredictionMechanism):
         noise = uniforms.normal((len(table),), votes.device)
         clear = votes.amax(dim=-1) + self.sigma_check * noise >= self.threshold
         label = noisy_winner(votes, self.sigma_answer, uniforms)
-        return label.masked_fill(~clear, NO_CONSENSUS).to(table.device)
+        return torch.where(clear, label, NO_CONSENSUS).to(table.device)
 
     def identity(self) -> dict[str, Any]:
         """Return name and parameters."""

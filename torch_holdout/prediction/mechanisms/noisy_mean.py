@@ -83,6 +83,8 @@ class NoisyMean(PredictionMechanism):
                 f"Pass only `{wanted}`."
             )
         self._require_bounds()
+        for name in ("low", "high", wanted):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     def _require_bounds(self) -> None:
         if not self.low < self.high or not math.isfinite(float(self.high) - float(self.low)):
@@ -159,9 +161,8 @@ class NoisyMean(PredictionMechanism):
         require_scores(outputs)
         values = in_double(outputs.detach())
         odd = values.isnan().any(dim=-1, keepdim=True)
-        first = torch.zeros_like(values)
-        first[..., 0] = 1.0
-        # Beyond 2 all are alike after scaling down as before it: infinity must not become NaN.
+        first = (torch.arange(values.shape[-1], device=values.device) == 0).to(values.dtype)
+        # Infinity divided by infinity would not be a number.
         values = torch.where(odd, first, values.clamp(0.0, 2.0**60))
         values = values / values.sum(dim=-1, keepdim=True).clamp_(min=1.0)
         levels = (values * self.resolution).floor_().clamp_(0, self.resolution).to(torch.int64)
@@ -174,7 +175,7 @@ class NoisyMean(PredictionMechanism):
         """Return what one query costs."""
         changed, parts = setting.members_changed, setting.num_parts
         if self.noise == "gaussian":
-            width = math.sqrt(2) if self.simplex else float(self.high) - float(self.low)
+            width = math.sqrt(2) if self.simplex else self.high - self.low
             return Concentrated(rho_of_gaussian(self._sigma * parts, changed * width))
         if self.simplex:
             return Pure(changed * self._epsilon)
@@ -205,8 +206,8 @@ class NoisyMean(PredictionMechanism):
         """Return name and parameters."""
         return {
             "kind": "noisy_mean",
-            "low": float(self.low),
-            "high": float(self.high),
+            "low": self.low,
+            "high": self.high,
             "noise": self.noise,
             "epsilon": self.epsilon,
             "sigma": self.sigma,
@@ -240,5 +241,5 @@ class NoisyMean(PredictionMechanism):
 
     def _deviation(self, setting: Setting) -> float:
         """Return the deviation of the Gaussian noise, in levels of the sum."""
-        width = float(self.high) - float(self.low)
+        width = self.high - self.low
         return self._sigma * setting.num_parts * self.resolution / width

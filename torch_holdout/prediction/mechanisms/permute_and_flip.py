@@ -89,7 +89,7 @@ class PermuteAndFlip(PredictionMechanism):
         # The largest chance below 1 is below 1 - 2^-32: it fits into 63 bits.
         chances = torch.exp(behind * (-self.epsilon / 2)).masked_fill(behind == 0, 0.0)
         heads = (behind == 0) | (coins < (chances * 2.0**DEVICE_BITS).to(torch.int64))
-        return places.masked_fill(~heads, _LAST).argmin(dim=-1).to(table.device)
+        return torch.where(heads, places, _LAST).argmin(dim=-1).to(table.device)
 
     def identity(self) -> dict[str, Any]:
         """Return name and parameter."""

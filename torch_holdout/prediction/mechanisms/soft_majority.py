@@ -147,15 +147,17 @@ class SoftMajority(PredictionMechanism):
         require_table(table, table.shape[-1])
         for order in orders:
             require_between("order", order, 1, math.inf, ends=False)
-        losses = table.new_zeros(len(orders), dtype=torch.float64, device=in_double(table).device)
-        for part in torch.split(table, max(1, _AT_ONCE // table.shape[1] ** 2)):
-            chances, cast = self.chances(part), in_double(part) > 0
-            for place, order in enumerate(orders):
-                losses[place] += _largest_loss(chances, cast, self.eta, order).sum()
-        return losses
+        parts = torch.split(table, max(1, _AT_ONCE // table.shape[1] ** 2))
+        losses = [
+            torch.stack([self._loss(part, order) for part in parts]).sum() for order in orders
+        ]
+        return torch.stack(losses)
+
+    def _loss(self, table: Tensor, order: float) -> Tensor:
+        return _largest_loss(self.chances(table), in_double(table) == 0, self.eta, order).sum()
 
 
-def _largest_loss(chances: Tensor, cast: Tensor, eta: float, order: float) -> Tensor:
+def _largest_loss(chances: Tensor, empty: Tensor, eta: float, order: float) -> Tensor:
     """Return the largest divergence of each query over all pairs of classes, both directions."""
     a, b = chances.unsqueeze(2), chances.unsqueeze(1)
 
@@ -172,5 +174,5 @@ def _largest_loss(chances: Tensor, cast: Tensor, eta: float, order: float) -> Te
     away = (order - 1) * moved + log_sum(-(order - 1) * eta)
     back = -order * moved + log_sum(order * eta)
     same = torch.eye(chances.shape[1], dtype=torch.bool, device=chances.device)
-    losses = torch.maximum(away, back).masked_fill(same | ~cast.unsqueeze(2), 0.0)
+    losses = torch.maximum(away, back).masked_fill(same | empty.unsqueeze(2), 0.0)
     return losses.flatten(1).amax(dim=1) / (order - 1)
