@@ -21,7 +21,6 @@ from torch_holdout.prediction import (
     PrivatePredictor,
 )
 
-
 FEATURES = 12
 
 

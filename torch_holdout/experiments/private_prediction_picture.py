@@ -42,11 +42,11 @@ def draw_accuracy(
         fontsize=9,
         color="0.3",
     )
-    labels, epsilon, accuracy = student
-    axes.scatter([labels], [accuracy], marker="*", s=160, color="crimson", zorder=3)
+    labels, spent, reached = student
+    axes.scatter([labels], [reached], marker="*", s=160, color="crimson", zorder=3)
     axes.annotate(
-        f"student of {labels} labels at epsilon {epsilon:g}:\nasked as often as you like",
-        (labels, accuracy),
+        f"student of {labels} labels at epsilon {spent:g}:\nasked as often as you like",
+        (labels, reached),
         xytext=(0, 48),
         textcoords="offset points",
         ha="center",
