@@ -4,6 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from torch_holdout.cli import app
+from typer.testing import CliRunner
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -66,10 +69,7 @@ def test_private_prediction_pays_once(tmp_path):
     assert "student of 30 labels (of 30 queries): epsilon 8 at delta 1e-05" in first
     assert (tmp_path / "accuracy.png").stat().st_size > 20_000
     assert "student of 30 labels" in run("private_prediction.py", *small)
-    printed = subprocess.run(
-        [sys.executable, "-m", "torch_holdout.cli", "status", str(tmp_path / "private.db")],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    printed = CliRunner().invoke(app, ["status", str(tmp_path / "private.db")]).stdout
     assert "records 'digits': 30 queries answered" in printed
 
 

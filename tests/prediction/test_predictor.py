@@ -225,10 +225,10 @@ SERVICE = """
     from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
     from torch_holdout.prediction.mechanisms import SoftMajority
     predictor = PrivatePredictor(
-        Members(), SoftMajority(eta=0.05), budget=PrivacyBudget(epsilon=4.0, delta=1e-5),
+        Members(), SoftMajority(eta=0.1), budget=PrivacyBudget(epsilon=4.0, delta=1e-5),
         ledger={address!r}, name="records", on_exhausted="abstain")
     answered = 0
-    for _ in range(400):
+    for _ in range(60):
         answered += int((predictor(queries(2)) >= 0).sum())
     print(answered)
 """
@@ -236,7 +236,7 @@ SERVICE = """
 
 @pytest.mark.integration
 def test_processes_share_one_budget_exactly(address):
-    bought = make(SoftMajority(eta=0.05), ledger=address).plan().queries
+    bought = make(SoftMajority(eta=0.1), ledger=address).plan().queries
     tests = str(Path(__file__).parent.parent)
     code = textwrap.dedent(SERVICE.format(tests=tests, address=address))
     running = [

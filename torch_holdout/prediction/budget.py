@@ -93,7 +93,7 @@ class TrainingRecords:
         >>> records.pay(Pure(0.25), 3, purpose="prediction", detail="{}")
         0
         >>> records.left(Pure(0.25))
-        0
+        1
     """
 
     def __init__(
