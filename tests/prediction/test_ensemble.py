@@ -436,6 +436,14 @@ def test_elementwise_optimizers_pass(factory):
     ensemble(optimizer=factory).configure_optimizers()
 
 
+def test_a_factory_may_group_the_parameters_there_are():
+    def factory(parameters):
+        assert len(parameters) == 4
+        return torch.optim.SGD([{"params": parameters[:3], "lr": 0.1}, {"params": parameters[3:]}])
+
+    fitted(optimizer=factory)
+
+
 def test_schedulers_that_watch_are_refused_and_others_work():
     cosine = partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=3)
     fitted(scheduler=cosine)

@@ -230,7 +230,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer, and the scheduler if there is one."""
-        require_apart(self._optimizer_factory)
+        require_apart(self._optimizer_factory, self.members.parameters())
         optimizer = build_optimizer(self._optimizer_factory, self.members.parameters())
         if self._scheduler_factory is None:
             return optimizer
