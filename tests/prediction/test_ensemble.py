@@ -170,6 +170,23 @@ def test_auto_says_why_it_takes_the_loop(caplog):
     assert "lstm" in caplog.text
 
 
+def test_auto_takes_the_loop_for_large_convolutions_on_the_host(caplog):
+    wide = TensorDataset(torch.zeros(60, 1, 8, 600), torch.zeros(60, dtype=torch.int64))
+
+    def model_fn():
+        return nn.Sequential(nn.Conv2d(1, 2, 3, stride=4), nn.Flatten(), nn.LazyLinear(3))
+
+    def whole():
+        model = model_fn()
+        model(torch.zeros(1, 1, 8, 600))
+        return model
+
+    with caplog.at_level(logging.INFO, logger="torch_holdout"):
+        found = fitted(whole, datamodule=data(wide))
+    assert found.backend_used == "loop"
+    assert "faster" in caplog.text
+
+
 def test_clip_norm_clips_each_member_by_its_own():
     found = []
 
@@ -259,12 +276,11 @@ def test_models_must_return_tensors_of_the_declared_size():
         def forward(self, x):
             return {"scores": super().forward(x)}
 
-    found = fitted(
-        lambda: Named(6, 3), loss=lambda out, y: functional.cross_entropy(out["scores"], y)
-    )
-    assert found.num_outputs is None
+    def loss(output, target):
+        return functional.cross_entropy(output["scores"], target)
+
     with pytest.raises(InvalidArgumentError, match="return a tensor"):
-        found.member_outputs(QUERIES)
+        fitted(lambda: Named(6, 3), loss=loss)
 
 
 def test_what_an_ensemble_tells():
@@ -418,6 +434,14 @@ def test_optimizers_that_cannot_step_are_refused(factory):
 )  # fmt: skip
 def test_elementwise_optimizers_pass(factory):
     ensemble(optimizer=factory).configure_optimizers()
+
+
+def test_a_factory_may_group_the_parameters_there_are():
+    def factory(parameters):
+        assert len(parameters) == 4
+        return torch.optim.SGD([{"params": parameters[:3], "lr": 0.1}, {"params": parameters[3:]}])
+
+    fitted(optimizer=factory)
 
 
 def test_schedulers_that_watch_are_refused_and_others_work():

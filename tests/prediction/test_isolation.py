@@ -9,6 +9,7 @@ from torch_holdout.prediction import Partition
 from torch_holdout.prediction.data import PartSampler
 from torch_holdout.prediction.lightning import PartitionedDataModule
 
+import pytorch_lightning
 from support.ensembles import (
     ADAM,
     SGD,
@@ -19,6 +20,7 @@ from support.ensembles import (
     group_norm,
     linear,
     records,
+    trainer,
 )
 
 # Lightning's advice about workers and the like.
@@ -57,6 +59,17 @@ def test_the_ensemble_itself_is_left_alone():
     with pytest.raises(InvalidArgumentError, match="`index`"):
         found.verify_isolation(datamodule, index=60)
     assert issubclass(IsolationError, HoldoutError)
+
+
+def test_in_the_other_package_and_after_a_fit():
+    from torch_holdout.prediction import pytorch_lightning as bound
+
+    found = ensemble(linear, kind=bound.PartitionedEnsemble)
+    datamodule = data(kind=bound.PartitionedDataModule)
+    trainer(pytorch_lightning.Trainer).fit(found, datamodule=datamodule)
+    options = {"accumulate_grad_batches": 2, "precision": "bf16-mixed"}
+    found.verify_isolation(datamodule, trainer_options=options)
+    assert datamodule.trainer is not None
 
 
 # ---- broken twins

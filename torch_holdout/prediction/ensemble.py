@@ -24,6 +24,7 @@ from torch_holdout.prediction.members import (
     Loss,
     ModelFactory,
     Steps,
+    convolves_much,
     output_chunks,
     stack_members,
 )
@@ -42,7 +43,6 @@ from torch_holdout.prediction.votes import Votes
 
 _log = logging.getLogger("torch_holdout")
 _CHECKPOINT = "torch_holdout_ensemble"
-_CONVOLUTIONS = nn.modules.conv._ConvNd
 
 
 class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
@@ -231,7 +231,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer, and the scheduler if there is one."""
-        require_apart(self._optimizer_factory)
+        require_apart(self._optimizer_factory, self.members.parameters())
         optimizer = build_optimizer(self._optimizer_factory, self.members.parameters())
         if self._scheduler_factory is None:
             return optimizer
@@ -320,9 +320,13 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         first = tuple(tree_map(lambda leaf: leaf[:size], side) for side in pair)
         with self.trainer.precision_plugin.forward_context():
             prober = Prober(self._model_fn, self.members, self.seed)
-            probe = prober.training((first[0], first[1]), self.loss, self.backend)
+            slow = self.backend == "auto" and convolves_much(self.members, first[0], training=True)
+            choice = "loop" if slow else self.backend
+            probe = prober.training((first[0], first[1]), self.loss, choice)
         if probe.reason:
             _log.info("Members are trained one by one, because vmap cannot: %s", probe.reason)
+        elif slow:
+            _log.info("Members are trained one by one: large convolutions are faster so here.")
         self.backend_used = probe.backend
         if None not in (probe.num_outputs, self.num_outputs):
             _require_outputs(self.num_outputs, probe.num_outputs)
@@ -332,15 +336,14 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     def _inference_backend(self, x: Any) -> Backend:
         if self.backend != "auto":
             return self.backend
+        if convolves_much(self.members, x, training=False):
+            return "loop"
         device = next(self.members.parameters()).device.type
         if device not in self._inference:
-            # On the host a grouped convolution takes twice as long as its groups one by one.
-            convolves = any(isinstance(module, _CONVOLUTIONS) for module in self.members.modules())
-            slow = device == "cpu" and convolves
-            reason = "" if slow else Prober(self._model_fn, self.members, self.seed).inference(x)
+            reason = Prober(self._model_fn, self.members, self.seed).inference(x)
             if reason:
                 _log.info("Members answer one by one, because vmap cannot: %s", reason)
-            self._inference[device] = "loop" if slow or reason else "vmap"
+            self._inference[device] = "loop" if reason else "vmap"
         return self._inference[device]
 
     def _withheld(self, error: Exception) -> str:

@@ -232,6 +232,18 @@ def output_chunks(
             yield _require_tensor(run(own))
 
 
+def convolves_much(template: nn.Module, x: Any, *, training: bool) -> bool:
+    """Whether the members are faster one by one: a large grouped convolution on the host is slow.
+
+    Where it becomes so was measured; it depends on the input's size, never on its values.
+    """
+    if next(template.parameters()).device.type != "cpu":
+        return False
+    elements = sum(leaf.numel() for leaf in tree_leaves(x) if isinstance(leaf, Tensor))
+    convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in template.modules())
+    return convolves and elements > (2**14 if training else 2**12)
+
+
 def _require_tensor(output: Any) -> Tensor:
     if not isinstance(output, Tensor):
         raise InvalidArgumentError(

@@ -35,11 +35,16 @@ def build_optimizer(factory: OptimizerFactory, parameters: Iterable[nn.Parameter
     return _checked(factory(parameters))
 
 
-def require_apart(factory: OptimizerFactory) -> None:
+def require_apart(factory: OptimizerFactory, parameters: Iterable[Tensor] = ()) -> None:
     """Refuse an optimizer under which one member's gradients move another member.
 
     Nothing is known by name: two small stacks, in which one member's gradients differ, are trained
     for a few steps, and the other members must stay equal bit for bit.
+
+    Args:
+        factory: Returns the optimizer of the parameters it is given.
+        parameters: The stacked parameters, of which only the shapes are read, for a factory that
+            needs as many as there are.
 
     Example:
         >>> require_apart(partial(torch.optim.Adam, lr=0.1))
@@ -48,26 +53,23 @@ def require_apart(factory: OptimizerFactory) -> None:
             ...
         torch_holdout.errors.InvalidArgumentError: Expected an optimizer ... without a closure ...
     """
-    try:
-        one, other = _trained(factory, changed=False), _trained(factory, changed=True)
-    except HoldoutError:
-        raise
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"Expected an optimizer that steps without a closure over parameters of any shape, but "
-            f"on stacked parameters it raised {type(error).__name__}: {error}. Use e.g. SGD, Adam "
-            f"or AdamW."
-        ) from error
-    name, first = one
-    for left, right in zip(first, other[1], strict=True):
-        same = _bits(left) == _bits(right)
-        same[_CHANGED] = True
-        if not bool(same.all()):
-            raise InvalidArgumentError(
-                f"Expected an optimizer that works element by element, but under {name} one "
-                f"member's gradients change other members (a norm or a mean over the whole "
-                f"tensor). Use e.g. SGD, Adam or AdamW."
-            )
+    alike = [(3, *(min(size, 4) for size in p.shape[1:])) for p in parameters]
+    failure = ""
+    for shapes in (_SHAPES, alike):
+        try:
+            name, one = _trained(factory, shapes, changed=False)
+            _, other = _trained(factory, shapes, changed=True)
+        except HoldoutError:
+            raise
+        except Exception as error:
+            failure = failure or f"{type(error).__name__}: {error}"
+            continue
+        _require_equal(name, one, other)
+        return
+    raise InvalidArgumentError(
+        f"Expected an optimizer that steps without a closure over parameters of any shape, but on "
+        f"stacked parameters it raised {failure}. Use e.g. SGD, Adam or AdamW."
+    )
 
 
 def clip_member_norms(parameters: Iterable[Tensor], largest: float) -> None:
@@ -113,12 +115,14 @@ def _checked(optimizer: Any) -> Optimizer:
     return optimizer
 
 
-def _trained(factory: OptimizerFactory, changed: bool) -> tuple[str, list[Tensor]]:
-    weights = [nn.Parameter(normal_numbers(shape, seed=i)) for i, shape in enumerate(_SHAPES)]
+def _trained(
+    factory: OptimizerFactory, shapes: Iterable[tuple[int, ...]], changed: bool
+) -> tuple[str, list[Tensor]]:
+    weights = [nn.Parameter(normal_numbers(shape, seed=i)) for i, shape in enumerate(shapes)]
     optimizer = build_optimizer(factory, weights)
     for step, scale in enumerate(_SCALES):
         for place, weight in enumerate(weights):
-            gradient = normal_numbers(tuple(weight.shape), seed=100 * step + place)
+            gradient = normal_numbers(tuple(weight.shape), seed=1000 * step + place)
             if changed:
                 gradient[_CHANGED] = -0.5 * scale * gradient[_CHANGED]
             weight.grad = gradient
@@ -126,6 +130,18 @@ def _trained(factory: OptimizerFactory, changed: bool) -> tuple[str, list[Tensor
     state = [value for weight in weights for value in optimizer.state.get(weight, {}).values()]
     stacked = [value for value in state if isinstance(value, Tensor) and value.shape[:1] == (3,)]
     return type(optimizer).__name__, [*(weight.detach() for weight in weights), *stacked]
+
+
+def _require_equal(name: str, one: list[Tensor], other: list[Tensor]) -> None:
+    for left, right in zip(one, other, strict=True):
+        same = _bits(left) == _bits(right)
+        same[_CHANGED] = True
+        if not bool(same.all()):
+            raise InvalidArgumentError(
+                f"Expected an optimizer that works element by element, but under {name} one "
+                f"member's gradients change other members (a norm or a mean over the whole "
+                f"tensor). Use e.g. SGD, Adam or AdamW."
+            )
 
 
 def _bits(tensor: Tensor) -> Tensor:
