@@ -26,6 +26,8 @@ ORDER = [
         "prediction",
         "_audit_exact",
         "_audit_twins",
+        "_audit_row",
+        "_audit_prediction",
         "audit",
     ),
     *(

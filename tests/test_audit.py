@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from torch_holdout import _audit_prediction as predictions
 from torch_holdout._audit_exact import Game, Step
 from torch_holdout.audit import (
     Row,
@@ -13,14 +14,17 @@ from torch_holdout.audit import (
     budget_rows,
     epsilon_lower_bound,
     exact_rows,
+    prediction_rows,
     sampled_rows,
 )
 from torch_holdout.bounds.clopper_pearson import clopper_pearson
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import LaplaceMechanism, SparseVector
 from torch_holdout.noise import SeededNoise
+from torch_holdout.prediction.mechanisms import PermuteAndFlip, SoftMajority
 
 from support.laws import round_law
+from support.prediction_laws import permute_and_flip, soft_majority
 
 TWINS = {
     "threshold redrawn per query",
@@ -56,6 +60,55 @@ def test_samples():
 @pytest.mark.parametrize("seed", range(20))
 def test_no_false_alarm_with_few_draws(seed):
     rows = sampled_rows(SeededNoise(100 + seed), draws=300, failure=1e-6)
+    assert [row.subject for row in rows if row.flagged and not row.twin] == []
+
+
+PREDICTION_TWINS = {
+    "weights exp(epsilon * votes)",
+    "coins exp(epsilon * votes)",
+    "Gaussian votes, noise 10 % too small",
+    "half of the check's noise",
+    "abstentions refunded",
+    "laplace mean, noise 10 % too small",
+    "gaussian mean, noise 10 % too small",
+    "half of the noise of values",
+    "half of the noise of vectors",
+}
+
+
+def test_exact_predictions():
+    rows = predictions.exact_predictions()
+    assert [row.subject for row in rows if not row.right] == []
+    soft, flip = rows[:2]
+    assert soft.measured == pytest.approx(soft.claimed, rel=1e-9)  # exact: not a digit to spare
+    assert flip.measured > 0.95 * flip.claimed
+
+
+def test_exact_prediction_laws_agree_with_independent_ones():
+    """The laws that the mechanisms' own code gives for every number it can draw."""
+    soft = predictions._soft_law(SoftMajority(eta=0.3))
+    flip = predictions._flip_law(PermuteAndFlip(epsilon=0.6))
+    for place, votes in enumerate(predictions._votes().tolist()):
+        expected = list(soft_majority(votes, 0.3).values())
+        assert soft[place].tolist() == pytest.approx(expected, rel=1e-12)
+        expected = list(permute_and_flip(votes, 0.6).values())
+        assert flip[place].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("seed", [1, 2])
+def test_predictions(seed):
+    rows = prediction_rows(SeededNoise(seed), draws=20_000, failure=5e-7)
+    assert [row.subject for row in rows if not row.right] == []
+    assert {row.subject for row in rows if row.twin} == PREDICTION_TWINS
+    ours = [row for row in rows if row.evidence == "sampled" and not row.twin]
+    assert len(ours) == predictions._RIGHT  # as many share the false-alarm rate
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("seed", range(10))
+def test_no_false_alarm_of_predictions_with_few_draws(seed):
+    rows = prediction_rows(SeededNoise(200 + seed), draws=300, failure=5e-7)
     assert [row.subject for row in rows if row.flagged and not row.twin] == []
 
 

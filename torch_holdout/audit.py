@@ -9,16 +9,15 @@ Every kind has broken twins that it must catch; an audit that catches nothing pr
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Literal, final
 
 import torch
 
 from torch_holdout._audit_exact import Game, Step, neighbours
+from torch_holdout._audit_prediction import prediction_rows
+from torch_holdout._audit_row import Row, epsilon_lower_bound
 from torch_holdout._audit_twins import FAULTS, Twin, float_answer, off_by_one
-from torch_holdout.bounds.clopper_pearson import clopper_pearson
 from torch_holdout.checks import require_failure, require_whole
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.mechanisms import (
@@ -34,42 +33,19 @@ from torch_holdout.mechanisms import (
 from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise, laplace_numbers
 from torch_holdout.statistics import ZeroOne
 
+__all__ = [
+    "Row",
+    "audit",
+    "budget_rows",
+    "epsilon_lower_bound",
+    "exact_rows",
+    "prediction_rows",
+    "sampled_rows",
+]
 UNITS, SIGMA, THRESHOLD = 3, 0.35 / 3, 1 / 3
 _QUIET = 30  # questions that do not fire: what a redrawn threshold leaks with
-_SAMPLED = 8  # how many sampled rows share the false-alarm rate
-_SLACK = 1e-3  # what truncating the noise can add to an exact loss
-
-
-@final
-@dataclass(frozen=True)
-class Row:
-    """One line of the audit's table.
-
-    Attributes:
-        subject: A mechanism or a twin.
-        evidence: Exact, sampled or counted.
-        what: What was measured.
-        claimed: The largest value that is allowed.
-        measured: What was found; for samples a lower confidence bound.
-        twin: Whether the subject is broken on purpose.
-    """
-
-    subject: str
-    evidence: Literal["exact", "sampled", "counted"]
-    what: str
-    claimed: float
-    measured: float
-    twin: bool = False
-
-    @property
-    def flagged(self) -> bool:
-        """Whether more was measured than is claimed."""
-        return self.measured > self.claimed + (_SLACK if self.evidence == "exact" else 0.0)
-
-    @property
-    def right(self) -> bool:
-        """Whether the audit says of it what it must."""
-        return self.flagged == self.twin
+_SAMPLED = 8  # sampled rows that share the false-alarm rate; half are twins, which need none ...
+# ... so half of the rate is left for the predictions.
 
 
 def audit(
@@ -99,6 +75,7 @@ def audit(
     for name, part in (
         ("exact laws", exact_rows),
         ("samples", lambda: sampled_rows(source, draws, failure)),
+        ("predictions", lambda: prediction_rows(source, draws, failure / 2)),
         ("budgets", budget_rows),
     ):
         progress(name)
@@ -176,43 +153,6 @@ def budget_rows() -> list[Row]:
         Row("ReusableHoldout", "counted", "releases", budget, granted),
         Row("budget off by one", "counted", "releases", budget, broken, twin=True),
     ]
-
-
-def epsilon_lower_bound(first: Sequence[int], second: Sequence[int], failure: float) -> float:
-    """Return a lower confidence bound on the epsilon between two samples of answers.
-
-    One half of each sample chooses a threshold and a direction; the other half is counted beyond it
-    and compared by Clopper-Pearson bounds, so choosing costs nothing.
-
-    Example:
-        >>> epsilon_lower_bound([0, 1] * 5000, [1] * 10_000, 1e-6) > 5
-        True
-    """
-    half = len(first) // 2
-    flip, cut, sign = _best_event(first[:half], second[:half])
-    pair = (second, first) if flip else (first, second)
-    counts = [sum(sign * x >= sign * cut for x in sample[half:]) for sample in pair]
-    sizes = [len(sample) - half for sample in pair]
-    low, _ = clopper_pearson(counts[0], sizes[0], failure)
-    _, high = clopper_pearson(counts[1], sizes[1], failure)
-    return math.log(low / high) if low > 0 else -math.inf
-
-
-def _best_event(first: Sequence[int], second: Sequence[int]) -> tuple[bool, int, int]:
-    """Choose the side, threshold and direction whose bound would be largest on these samples."""
-    best, chosen = -math.inf, (False, 0, 1)
-    for cut in sorted(set(first) | set(second)):
-        for sign in (1, -1):
-            counts = [sum(sign * x >= sign * cut for x in sample) for sample in (first, second)]
-            for flip in (False, True):
-                up, down = counts[::-1] if flip else counts
-                # The logarithm of the ratio, less what its uncertainty takes away.
-                score = math.log((up + 0.5) / (down + 0.5)) - 5 * math.sqrt(
-                    1 / (up + 0.5) + 1 / (down + 0.5)
-                )
-                if score > best:
-                    best, chosen = score, (flip, cut, sign)
-    return chosen
 
 
 def _round_loss(mechanism: Mechanism) -> float:

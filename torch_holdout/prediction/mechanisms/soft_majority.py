@@ -93,11 +93,13 @@ class SoftMajority(PredictionMechanism):
         rare class keeps its probability to the last digits.
         """
         require_table(table, setting.num_outputs)
-        chances = self.chances(table)
-        top = chances.argmax(dim=-1, keepdim=True)
-        shares = (chances.scatter(-1, top, 0.0) * 2.0**DEVICE_BITS).to(torch.int64)
+        most, top = table.max(dim=-1, keepdim=True)
+        weights = in_double(table - most).mul_(self.eta).exp_()
+        scale = weights.sum(dim=-1, keepdim=True).reciprocal_().mul_(2.0**DEVICE_BITS)
+        top = top.to(weights.device)
+        shares = weights.mul_(scale).scatter_(-1, top, 0.0).to(torch.int64)
         drawn = uniforms.draw((len(table), 1), shares.device)
-        label = torch.searchsorted(shares.cumsum(dim=-1), drawn, right=True)
+        label = torch.searchsorted(shares.cumsum_(dim=-1), drawn, right=True)
         chosen = torch.where(label == setting.num_outputs, top, label).squeeze(-1)
         return chosen.to(table.device)
 
@@ -110,11 +112,12 @@ class SoftMajority(PredictionMechanism):
 
         Rounding to 63 bits moves less than :math:`2^{-63}` of each class but one. The exponent
         :math:`x = \eta(v - v_{\max})` is rounded to :math:`2^{-53}|x|`, which moves
-        :math:`\sum p|x| \le \ln C` times that, and the exponential, sum and division a few units
-        more.
+        :math:`\sum p|x| \le \ln C` times that; a sum of C numbers, in any order, is right to C
+        units of its last digit, and exponential, division and product to a few.
         """
-        rounding = (math.log(setting.num_outputs) + 8) * 2.0**-53
-        return rounding + (setting.num_outputs - 1) * 2.0**-DEVICE_BITS
+        classes = setting.num_outputs
+        rounding = (classes + math.log(classes) + 16) * 2.0**-53
+        return rounding + (classes - 1) * 2.0**-DEVICE_BITS
 
     def chances(self, table: Tensor) -> Tensor:
         """Return the probability of each class, float64; as raw as the votes.

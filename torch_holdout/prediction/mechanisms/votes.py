@@ -48,10 +48,12 @@ def count_votes(labels: Tensor, num_classes: int) -> Tensor:
                 [0, 1, 1]])
     """
     queries = labels.shape[1]
-    places = labels + num_classes * torch.arange(queries, device=labels.device)
-    counts = labels.new_zeros(queries * num_classes)
-    counts.scatter_add_(0, places.view(-1), labels.new_ones(()).expand(labels.numel()))
-    return counts.view(queries, num_classes)
+    first = torch.arange(0, queries * num_classes, num_classes, device=labels.device)
+    places = (labels + first).view(-1)
+    # 32 bits hold any number of members, and take half of the memory.
+    counts = torch.zeros(queries * num_classes, dtype=torch.int32, device=labels.device)
+    counts.scatter_add_(0, places, torch.ones_like(places, dtype=torch.int32))
+    return counts.view(queries, num_classes).to(torch.int64)
 
 
 def require_scores(outputs: Tensor) -> None:
