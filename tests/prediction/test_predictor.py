@@ -116,6 +116,10 @@ def test_values_come_out_and_nan_beyond_the_budget():
     assert values.dtype == torch.float64
     assert ((values >= 0) & (values <= 1)).all()
     assert predictor(queries(10_000)).isnan().all()
+    vectors = NoisyMean(low=0.0, high=1.0, noise="laplace", epsilon=0.5, simplex=True)
+    predictor = make(vectors, on_exhausted="abstain")
+    assert predictor(queries(4)).shape == (4, 3)
+    assert predictor(queries(10_000)).shape == (10_000, 3)
 
 
 def test_the_most_voted_label_comes_out_most():

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.mechanisms.votes import vote_table
 
 
 class Votes(nn.Module):
@@ -41,21 +41,4 @@ class Votes(nn.Module):
             )
         else:
             outputs = vmap(lambda one: functional_call(self.members, one, (x,)))(state)
-        return count_votes(outputs)
-
-
-def count_votes(outputs: Tensor) -> Tensor:
-    """Return the votes [B, C] of outputs [m, B, C].
-
-    Example:
-        >>> count_votes(torch.tensor([[[0.1, 0.9]], [[0.3, float("nan")]], [[0.0, 1.0]]]))
-        tensor([[1, 2]])
-    """
-    if outputs.ndim != 3:
-        raise InvalidArgumentError(
-            f"Expected one score for each class, [members, queries, classes], but got "
-            f"{outputs.ndim} dimensions."
-        )
-    choices = outputs.argmax(dim=-1).masked_fill(outputs.isnan().any(dim=-1), 0)
-    counts = torch.zeros(outputs.shape[1:], dtype=torch.int64, device=outputs.device)
-    return counts.scatter_add(1, choices.T, torch.ones_like(choices.T))
+        return vote_table(outputs)

@@ -202,6 +202,10 @@ class NoisyMean(PredictionMechanism):
                 f"{list(table.shape)} of {table.dtype}. Pass what `table` returned."
             )
 
+    def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
+        """Return one value per query, or one per class."""
+        return (queries, setting.num_outputs) if self.simplex else (queries,)
+
     def identity(self) -> dict[str, Any]:
         """Return name and parameters."""
         return {
