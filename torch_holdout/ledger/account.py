@@ -7,8 +7,8 @@ from typing import Any, Literal, final
 import sqlalchemy as sa
 
 from torch_holdout.errors import BudgetExhaustedError, LedgerError
+from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
-from torch_holdout.ledger.engines import library_version, now
 from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.schema import holdouts, queries, records, thresholds
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, final
 import sqlalchemy as sa
 
 from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
-from torch_holdout.ledger.engines import library_version, now
 from torch_holdout.ledger.schema import charges, records
 
 Purpose = Literal["prediction", "distillation", "validation"]
