@@ -21,6 +21,7 @@ from torch_holdout.ledger.records import (
     records_summary,
 )
 from torch_holdout.ledger.schema import PICO, holdouts, keys, ledger, queries, records
+from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
 from torch_holdout.noise import fresh_secret
 
 
@@ -129,7 +130,7 @@ class Ledger:
     def account(self, account: str) -> Iterator[Account]:
         """Open an account exclusively; leaving the block commits, an exception rolls back."""
         with self._transaction() as connection:
-            row = _locked(connection, holdouts, holdouts.c.account == account)
+            row = connection.execute(LOCK_HOLDOUT, {"which": account}).one_or_none()
             if row is None:
                 raise self._gone(account)
             yield Account(connection, row)
@@ -219,7 +220,7 @@ class Ledger:
     def records(self, account: str) -> Iterator[RecordsAccount]:
         """Open a records account exclusively; leaving the block commits, an exception undoes."""
         with self._transaction() as connection:
-            row = _locked(connection, records, records.c.account == account)
+            row = connection.execute(LOCK_RECORDS, {"which": account}).one_or_none()
             if row is None:
                 raise self._gone(account)
             yield RecordsAccount(connection, row)

@@ -173,8 +173,7 @@ class PostgresBackend:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
             if not _is_there(connection):
                 self._check_server(connection)
-                self._require_empty(connection)
-                connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+                self._make_room(connection)
                 fill(connection)
             connection.commit()
 
@@ -184,15 +183,18 @@ class PostgresBackend:
             upgrade(connection)
             connection.commit()
 
-    def _require_empty(self, connection: sa.Connection) -> None:
+    def _make_room(self, connection: sa.Connection) -> None:
+        """Make the schema, or use an empty one that an administrator has made for this role."""
         found = connection.execute(
             sa.text(
-                "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE n.nspname = :schema"
+                "SELECT count(c.oid) FROM pg_namespace n LEFT JOIN pg_class c "
+                "ON n.oid = c.relnamespace WHERE n.nspname = :schema GROUP BY n.oid"
             ),
             {"schema": SCHEMA},
-        ).scalar_one()
-        if found:
+        ).scalar_one_or_none()
+        if found is None:
+            connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
+        elif found:
             raise damaged_ledger(self.address, [f"the schema {SCHEMA} has other tables"])
 
     def _check_server(self, connection: sa.Connection) -> None:

@@ -13,6 +13,7 @@ from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
 from torch_holdout.ledger.schema import charges, records
+from torch_holdout.ledger.statements import INSERT_CHARGE, UPDATE_RECORDS
 
 Purpose = Literal["prediction", "distillation", "validation"]
 
@@ -71,14 +72,20 @@ class RecordsAccount:
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, position, row)
         self._connection.execute(
-            charges.insert().values(records_id=self._row.id, position=position, chain=chain, **row)
+            INSERT_CHARGE,
+            {"records_id": self._row.id, "position": position, "chain": chain, **row},
         )
         self.spent += entry.charge
         self.queries += entry.queries
         self._connection.execute(
-            records.update()
-            .where(records.c.id == self._row.id)
-            .values(spent=self.spent, queries=self.queries, charges=position, chain=chain)
+            UPDATE_RECORDS,
+            {
+                "which": self._row.id,
+                "spent": self.spent,
+                "queries": self.queries,
+                "charges": position,
+                "chain": chain,
+            },
         )
 
 
