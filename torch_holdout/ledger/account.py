@@ -210,7 +210,7 @@ def _rows_fit(connection: sa.Connection, row: Any) -> bool:
     for found in connection.execute(
         sa.select(queries).where(of_account).order_by(queries.c.position)
     ).mappings():
-        chain = chained(chain, found["position"], {key: found[key] for key in _CHAINED})
+        chain = chained(chain, found["position"], {key: found[key] for key in CHAINED})
         counted["queries"] += 1
         if chain != found["chain"] or found["position"] != counted["queries"]:
             return False
@@ -249,4 +249,4 @@ def parsed_registration(row: Any, address: str) -> dict[str, Any]:
     return found
 
 
-_CHAINED = (*(f.name for f in fields(Entry)), "asked_at", "version")
+CHAINED = (*(f.name for f in fields(Entry)), "asked_at", "version")
