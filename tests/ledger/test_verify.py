@@ -166,7 +166,8 @@ def test_a_renamed_account_is_found(path):
         ("UPDATE th_records SET spent = 1", None, "'spent'"),
         ("UPDATE th_records SET queries = 1", None, "'queries'"),
         ("UPDATE th_records SET charges = 1", None, "'charges'"),
-        ("UPDATE th_records SET capacity = 5", None, "capacity"),
+        ("UPDATE th_records SET capacity = 5", None, "more was charged"),
+        ("UPDATE th_records SET capacity = 2000000000000", None, "registered epsilon"),
         ("UPDATE th_records SET registration = '{'", None, "cannot be read"),
     ],
 )

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
+from torch_holdout.accounting.filters import capacity_in_picos
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger.account import CHAINED
 from torch_holdout.ledger.chains import chained, first_link
@@ -61,7 +62,10 @@ def holdout_problems(account: Row, rows: Rows, secrets: Callable[[], set[int]]) 
 
 def records_problems(account: Row, rows: Rows) -> Problems:
     """Check the charges of training records: sums, order, chain, counters and capacity."""
-    if not isinstance(_parsed(account["registration"]), dict):
+    try:
+        if account["capacity"] > _registered_capacity(account["registration"]):
+            yield None, "the capacity is more than the registered epsilon gives"
+    except (TypeError, KeyError, ValueError):
         yield None, "the registration cannot be read"
     counted = {"spent": 0, "queries": 0, "charges": 0}
     chain = _Chain(account["name"], CHAINED_CHARGE)
@@ -204,6 +208,13 @@ def _secret_problems(open_rounds: set[int], secrets: set[int]) -> Problems:
         yield None, f"the open round of {units} units has lost its secret threshold"
     for units in sorted(secrets - open_rounds):
         yield None, f"there is a secret threshold for {units} units, but no round is open"
+
+
+def _registered_capacity(text: Any) -> int:
+    found = json.loads(text)
+    order = found["derived"]["order"]
+    at = math.inf if order is None else float(order)
+    return capacity_in_picos(found["epsilon"], found["delta"], at)
 
 
 def _parsed(text: Any) -> Any:
