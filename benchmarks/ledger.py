@@ -10,15 +10,18 @@ import contextlib
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from torch_holdout.ledger import Entry, Ledger
+from torch_holdout.ledger import Entry, Ledger, verify
 
 REGISTRATION = {"statistics": {"acc": {"units": 1000}}}
 CONTEXT = get_context("forkserver")
@@ -87,9 +90,29 @@ def json_charge(path: str, budget: int) -> Callable[[str], bool]:
     return charge
 
 
+def optuna_charge(url: str, budget: int) -> Callable[[str], bool]:
+    """Return a function that counts in a user attribute of an Optuna study."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.load_study(study_name="val", storage=url)
+
+    def charge(query: str) -> bool:
+        spent = study.user_attrs.get("spent", 0)
+        if spent >= budget:
+            return False
+        study.set_user_attr("spent", spent + 1)
+        return True
+
+    return charge
+
+
+CHARGES = {"json": json_charge, "optuna": optuna_charge}
+
+
 def spend(kind: str, where: str, budget: int, worker: int, ready: Any, results: Any) -> None:
     """Charge until nothing is left; report when each charge was granted and how long it took."""
-    charge = (json_charge if kind == "json" else ledger_charge)(where, budget)
+    charge = CHARGES.get(kind, ledger_charge)(where, budget)
     granted = []
     ready.wait()
     start = time.monotonic()
@@ -103,7 +126,7 @@ def spend(kind: str, where: str, budget: int, worker: int, ready: Any, results: 
 
 def run(kind: str, where: str, workers: int, budget: int) -> dict[str, float]:
     """Let many processes spend one budget; return rate and waiting times, the cap checked."""
-    if kind != "json":
+    if kind not in CHARGES:
         register(Ledger(where), budget)
     ready, results = CONTEXT.Barrier(workers), CONTEXT.Queue()
     processes = [
@@ -116,11 +139,17 @@ def run(kind: str, where: str, workers: int, budget: int) -> dict[str, float]:
     for process in processes:
         process.join()
     waits = sorted(wait for _, _, granted in found for wait in granted)
-    if len(waits) != budget:
+    if len(waits) != budget and kind != "optuna":
         raise SystemExit(f"{kind}: {len(waits)} granted of {budget}")
     seconds = max(end for _, end, _ in found) - min(start for start, _, _ in found)
     cuts = statistics.quantiles(waits, n=100)
-    return {"rate": budget / seconds, "p50": cuts[49], "p99": cuts[98], "max": waits[-1]}
+    return {
+        "granted": len(waits),
+        "rate": len(waits) / seconds,
+        "p50": cuts[49],
+        "p99": cuts[98],
+        "max": waits[-1],
+    }
 
 
 @contextlib.contextmanager
@@ -191,14 +220,90 @@ def load(folder: str, database: Callable[[], str], budget: int, repetitions: int
             show(f"{case}: p99", peer, ours["p99"], theirs["p99"], "s", "lower")
 
 
+def overspending(folder: str, budget: int) -> None:
+    """Compare what 8 processes are granted with a counter in an Optuna study."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = f"sqlite:///{folder}/study.db"
+    optuna.create_study(study_name="val", storage=storage)
+    theirs = run("optuna", storage, 8, budget)
+    ours = run("SQLite", f"sqlite:///{folder}/against-optuna.db", 8, budget)
+    case = f"SQLite, 8 processes, granted of a budget of {budget}"
+    peer = "a user attribute of an Optuna study"
+    show(case, peer, ours["granted"], theirs["granted"], "releases", "lower")
+    show("SQLite, 8 processes", peer, ours["rate"], theirs["rate"], "charges/s", "higher")
+
+
+def soak(folder: str, total: int) -> None:
+    """Ask one ledger many times; compare the last tenth with the first."""
+    path = Path(folder) / "soak.db"
+    ledger = Ledger(f"sqlite:///{path}")
+    account = register(ledger, total)
+    tenth = total // 10
+    marks = []
+    for number in range(total):
+        if number % tenth == 0:
+            start = time.perf_counter()
+        with ledger.account(account) as opened:
+            opened.find("acc", f"query-{number}")
+            opened.last_release("acc")
+            secret = opened.threshold(1000)
+            if number % 10 == 9:
+                opened.record(entry(f"query-{number}"), None)
+            else:
+                row = replace(entry(f"query-{number}", "guess"), opened=secret is None)
+                opened.record(row, 4711 if secret is None else secret)
+        if number % tenth == tenth - 1:
+            seconds = (time.perf_counter() - start) / tenth
+            marks.append(
+                (seconds, path.stat().st_size / (number + 1), summary_time(ledger, account))
+            )
+    first, last = marks[0], marks[-1]
+    peer = f"the first {tenth} of them"
+    for at, (what, unit) in enumerate(
+        (("a query", "s"), ("file per query", "bytes"), ("status", "s"))
+    ):
+        show(f"SQLite, {total} queries: {what}", peer, last[at], first[at], unit, "lower")
+    start = time.perf_counter()
+    found = verify(ledger.address)
+    if found.findings or found.rows != total:
+        raise SystemExit("the ledger does not fit together")
+    attach = time.perf_counter()
+    register(Ledger(ledger.address), total)
+    print(
+        f"verify {attach - start:.2f} s, attach {time.perf_counter() - attach:.2f} s",
+        file=sys.stderr,
+    )
+
+
+def summary_time(ledger: Ledger, account: str) -> float:
+    """Time what status() reads."""
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        ledger.summary(account)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
 def main() -> None:
     """Print one JSON line per comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer charges, one repetition")
-    parser.add_argument("--soak", action="store_true", help="only the 100,000 queries, on SQLite")
+    parser.add_argument(
+        "--soak", action="store_true", help="100,000 queries to one SQLite ledger instead"
+    )
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="th_bench_") as folder, server(folder) as database:
-        load(folder, database, 400 if arguments.quick else 1500, 1 if arguments.quick else 3)
+    quick = arguments.quick
+    with tempfile.TemporaryDirectory(prefix="th_bench_") as folder:
+        if arguments.soak:
+            soak(folder, 5_000 if quick else 100_000)
+            return
+        with server(folder) as database:
+            load(folder, database, 300 if quick else 1500, 1 if quick else 3)
+        if not quick and find_spec("optuna"):
+            overspending(folder, 200)
 
 
 if __name__ == "__main__":
