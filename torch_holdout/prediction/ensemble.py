@@ -64,7 +64,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
         log_train_loss: Log the members' mean loss as ``train_loss``. It is *not private*: whoever
             sees it sees more than the privacy budget accounts for.
         seed: Decides the first weights and the dropout masks.
-        num_outputs: How many classes or values a model returns; found at the first step otherwise.
+        num_outputs: How many classes or values a model returns; found at the first use otherwise.
 
     Example:
         >>> from functools import partial
@@ -156,9 +156,10 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
         self.members.eval()
         try:
             with torch.no_grad():
-                yield from output_chunks(
-                    self.members, x, self._inference_backend(x), self.chunk_size
-                )
+                backend = self._inference_backend(x)
+                for chunk in output_chunks(self.members, x, backend, self.chunk_size):
+                    self.num_outputs = self.num_outputs or _sized(chunk)
+                    yield chunk
         finally:
             for module in training:
                 module.training = True
@@ -366,6 +367,10 @@ def _require_fixed(loss: Loss) -> None:
         raise InvalidArgumentError(
             f"Expected `loss` to be a function of output and target, but got {type(loss).__name__}."
         )
+
+
+def _sized(outputs: Tensor) -> int:
+    return int(outputs.shape[2]) if outputs.ndim > 2 else 1
 
 
 def _require_outputs(expected: int | None, found: int | None) -> None:
