@@ -3,7 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,7 @@ from torch_holdout.prediction.votes import Votes
 
 _log = logging.getLogger("torch_holdout")
 _CHECKPOINT = "torch_holdout_ensemble"
+_Result = TypeVar("_Result")
 
 
 class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
@@ -249,7 +250,6 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
         """Return the sum of the members' losses, so that each gets its own gradient."""
         if not isinstance(batch, PartitionedBatch) or self.backend_used is None:
             raise _other_batches()
-        losses, failure = None, ""
         steps = Steps(
             template=self.members,
             loss=self.loss,
@@ -257,18 +257,15 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
             chunk_size=self.chunk_size,
             first=self._first,
         )
-        try:
-            key = (self.seed, "dropout", self.current_epoch, batch_idx)
-            losses = steps.losses(batch.input, batch.target, *key)
-        except HoldoutError as error:
-            failure = str(error)
-        except Exception as error:
-            failure = self._withheld(error)
-        if losses is None:  # outside the handlers: the original must not come along as context
-            raise InvalidArgumentError(failure)
+        key = (self.seed, "dropout", self.current_epoch, batch_idx)
+        losses = self._quietly(lambda: steps.losses(batch.input, batch.target, *key))
         if self.log_train_loss:
             self.log("train_loss", losses.detach().mean(), sync_dist=True, batch_size=1)
         return losses.sum()
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute the gradients; an error in a layer's own backward tells nothing either."""
+        self._quietly(lambda: loss.backward(*args, **kwargs))  # type: ignore[no-untyped-call]
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
@@ -345,6 +342,17 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches):
                 _log.info("Members answer one by one, because vmap cannot: %s", reason)
             self._inference[device] = "loop" if reason else "vmap"
         return self._inference[device]
+
+    def _quietly(self, action: Callable[[], _Result]) -> _Result:
+        """Run what sees private values; its errors keep their type only."""
+        try:
+            return action()
+        except HoldoutError as error:
+            failure = str(error)
+        except Exception as error:
+            failure = self._withheld(error)
+        # Outside the handlers: the original must not come along as context.
+        raise InvalidArgumentError(failure)
 
     def _withheld(self, error: Exception) -> str:
         known = self._probe.failure if self._probe is not None else ""
