@@ -514,6 +514,35 @@ def test_an_error_on_private_values_loses_its_message(backend):
     assert caught.value.__cause__ is None
 
 
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        if x.any():
+            raise ValueError(f"secret {x}")
+        return gradient
+
+
+def test_an_error_in_a_backward_pass_loses_its_message_too():
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.head = nn.Parameter(torch.ones(6)), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(Failing.apply(x * self.scale))
+
+    with pytest.raises(InvalidArgumentError, match="withheld") as caught:
+        fitted(Inner, backend="loop")
+    assert leaked(caught.value) == []
+    assert caught.value.__context__ is None
+
+
 def test_a_wrong_shape_is_told_because_zeros_show_it():
     with pytest.raises(InvalidArgumentError, match=r"On zeros of the same shape they raised.*5"):
         fitted(lambda: nn.Linear(5, 3))
