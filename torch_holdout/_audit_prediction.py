@@ -254,9 +254,7 @@ def _stable_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
         for place, model in enumerate(models):
             one = mechanism.table(next(model.output_chunks(x[:1])))
             uniforms = source.uniforms("audit", "stable", share, place)
-            drawn = mechanism.answer(
-                one.expand(draws, -1), Setting(num_parts=1, num_outputs=1), uniforms
-            )
+            drawn = mechanism.answer(one.expand(draws, -1), setting, uniforms)
             samples.append((drawn[:, 0] * 8 / problem.stability).round().long().tolist())
         measured = epsilon_lower_bound(samples[0], samples[1], failure)
         subject = "half of the noise of scores" if twin else "StableERM"
