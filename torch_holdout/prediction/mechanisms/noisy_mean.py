@@ -182,7 +182,10 @@ class NoisyMean(PredictionMechanism):
         return DiscreteLaplace(self._scale, changed * self.resolution)
 
     def answer(self, table: Tensor, setting: Setting, uniforms: Uniforms) -> Tensor:
-        """Return the noisy mean of each query: float64, in the units of the values."""
+        """Return the noisy mean of each query in the units of the values.
+
+        Double precision; on the host where the device has none.
+        """
         self._require_table(table, setting)
         shape, device = tuple(table.shape), table.device
         if self.noise == "gaussian":
