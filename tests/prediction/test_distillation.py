@@ -125,6 +125,12 @@ def test_an_interrupted_labelling_goes_on_where_it_stopped(tmp_path, monkeypatch
     assert predictor.status().queries == 60
     with pytest.raises(InvalidArgumentError, match="holds others'"):
         run(predictor, loader(60, seed=5))
+    other = make(ledger=url, mechanism=SoftMajority(eta=0.01))  # would claim a smaller epsilon
+    with pytest.raises(InvalidArgumentError, match="holds others'"):
+        run(other, loader(60))
+    file.write_bytes(b"cut off")
+    with pytest.raises(InvalidArgumentError, match="holds others'"):
+        run(predictor, loader(60))
     ledger = Ledger(url)
     assert ledger.records_summary(ledger.find_records("records"), check=True).queries == 60
 

@@ -178,6 +178,25 @@ def test_copies_pickles_and_checkpoints_refund_nothing(address):
     assert predictor.status().queries == 6
 
 
+def test_models_and_mechanisms_are_not_swapped_on_a_live_predictor():
+    predictor = make()
+    for name, value in (("mechanism", LABELS[1]), ("ensemble", Members())):
+        with pytest.raises(InvalidArgumentError, match="new PrivatePredictor"):
+            setattr(predictor, name, value)
+
+
+def test_a_copy_elsewhere_keeps_the_fingerprint(address):
+    data = th.fingerprint(torch.utils.data.TensorDataset(torch.arange(6)))
+    predictor = make(ledger=address, fingerprint=data)
+    copied = pickle.loads(pickle.dumps(predictor))  # before anything was asked
+    copied(queries(1))
+    with pytest.raises(HoldoutMismatchError, match="'records'"):
+        make(ledger=address, fingerprint=data, name="new records")(queries(1))
+    records = make(fingerprint=data).records
+    with pytest.raises(SealedValueError, match="attach"):
+        pickle.dumps(records)
+
+
 def test_a_deleted_ledger_is_not_made_again(tmp_path):
     predictor = make(ledger=f"sqlite:///{tmp_path}/private.db")
     predictor(queries(1))
@@ -277,6 +296,16 @@ def test_repeats_are_the_same_and_free():
     assert predictor.status().queries == 10
     assert torch.equal(predictor(x.flip(0)), first.flip(0))
     assert predictor.status().queries == 10
+
+
+def test_a_full_repeat_asks_the_models_nothing():
+    class Strict(Members):
+        def output_chunks(self, inputs):
+            return super().output_chunks(inputs.view(inputs.size(0), -1))  # refuses zero rows
+
+    predictor = make(ensemble=Strict(), cache=10)
+    first = predictor(queries(3))
+    assert torch.equal(predictor(queries(3)), first)
 
 
 def test_the_same_query_twice_in_a_batch():

@@ -126,7 +126,8 @@ def _labelled(
     predictor: PrivatePredictorHooks, inputs: Tensor, batch_size: int, path: Path | None
 ) -> Tensor:
     """Label what is not labelled yet; each label is kept as soon as it is paid for."""
-    found, mark = _resumed(inputs, path)
+    mark = _mark(predictor, inputs)
+    found = _resumed(mark, len(inputs), path)
     missing, left = len(inputs) - len(found), predictor.plan().queries_left
     if missing > left:
         raise BudgetExhaustedError(
@@ -139,21 +140,31 @@ def _labelled(
         labels = predictor.label(batch.to(device)).cpu()
         found = torch.cat([found, labels])
         if path is not None:
-            _keep({"labels": found, "inputs": mark}, path)
+            _keep({"labels": found, "made": mark}, path)
     return found
 
 
-def _resumed(inputs: Tensor, path: Path | None) -> tuple[Tensor, str]:
-    mark = hashlib.sha256(digest(inputs)).hexdigest()
+def _mark(predictor: PrivatePredictorHooks, inputs: Tensor) -> str:
+    """Say of what labels are: inputs, records and mechanism. All of it is public."""
+    made = (predictor.records.name, predictor.mechanism.identity(), digest(inputs))
+    return hashlib.sha256(repr(made).encode()).hexdigest()
+
+
+def _resumed(mark: str, count: int, path: Path | None) -> Tensor:
     if path is None or not path.exists():
-        return torch.empty(0, dtype=torch.int64), mark
-    stored = torch.load(path, weights_only=True)
-    if stored["inputs"] != mark or len(stored["labels"]) > len(inputs):
+        return torch.empty(0, dtype=torch.int64)
+    try:
+        stored = torch.load(path, weights_only=True)
+        usable = stored["made"] == mark and len(stored["labels"]) <= count
+    except Exception:  # cut off, or another program's
+        usable = False
+    if not usable:
         raise InvalidArgumentError(
-            f"Expected {path} to hold labels of these public inputs, but it holds others'. Choose "
-            f"another file. Nothing was charged."
+            f"Expected {path} to hold labels of these inputs, these records and this mechanism, "
+            f"but it holds others'. Choose another file. Nothing was charged."
         )
-    return stored["labels"], mark
+    labels: Tensor = stored["labels"]
+    return labels
 
 
 def _keep(content: dict[str, Any], path: Path) -> None:

@@ -168,16 +168,16 @@ class PrivatePredictorHooks(nn.Module):
         """Return what one query costs."""
         return self.mechanism.charge(self._setting(None))
 
-    def validate(
-        self, holdout: ReusableHoldout, name: str, loader: Any, *, version: str = ""
-    ) -> Answer:
+    def validate(self, holdout: ReusableHoldout, name: str, loader: Any, *, query: str) -> Answer:
         """Ask a reusable holdout for this predictor's expected accuracy, in one charge.
 
-        See ``torch_holdout.prediction.validation``.
+        ``query`` is a public name of the model: the same name is the same answer. See
+        ``torch_holdout.prediction.validation``.
         """
         return validate(
-            self.ensemble, self.mechanism, self._records, holdout, name, loader, version=version
-        )
+            self.ensemble, self.mechanism, self._records, holdout, name, loader,
+            query=query, usual=self.charge(),
+        )  # fmt: skip
 
     def private_epsilon(self, delta: float) -> PrivateValue:
         """Return the data-dependent epsilon of the votes this object has answered so far.
@@ -202,6 +202,21 @@ class PrivatePredictorHooks(nn.Module):
 
         return without_trace(answers)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("ensemble", "mechanism") and "_records" in self.__dict__:
+            raise InvalidArgumentError(
+                f"Expected a new PrivatePredictor for another {name}: this one's charges and "
+                f"checks were made for the one it has. Give it the same ledger and name; the "
+                f"records' account stays the same."
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy elsewhere must find the account: the data's fingerprint does not travel.
+        if self._declared_outputs or self._voters.num_outputs:
+            self._records.attach(self.charge())
+        return cast(dict[str, Any], super().__getstate__())  # type: ignore[no-untyped-call]
+
     def extra_repr(self) -> str:
         """Show what is public."""
         return f"mechanism={self.mechanism!r}, records={self._records!r}"
@@ -220,15 +235,18 @@ class PrivatePredictorHooks(nn.Module):
         given = {key: self._cache.get(tenant, key) for key in keys}
         # The same query twice in a batch is one query.
         new = {key: row for row, key in enumerate(keys) if given[key] is None}
-        rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
-        answers = self._ask(inputs[rows], purpose)
-        if answers is None:
-            answers = self._without_asking(inputs[rows])
-        else:
-            self._cache.put(tenant, list(new), answers)
-        given |= dict(zip(new, answers.cpu(), strict=True))
+        if new or not keys:
+            rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
+            answers = self._ask(inputs[rows], purpose)
+            if answers is None:
+                answers = self._without_asking(inputs[rows])
+            elif keys:
+                self._cache.put(tenant, list(new), answers)
+            else:
+                return answers
+            given |= dict(zip(new, answers.cpu(), strict=True))
         found = [answer for key in keys if (answer := given[key]) is not None]
-        return torch.stack(found).to(answers.device) if found else answers
+        return torch.stack(found).to(self._place())
 
     @torch.no_grad()
     def _ask(self, inputs: Any, purpose: Purpose) -> Tensor | None:
@@ -310,8 +328,7 @@ class PrivatePredictorHooks(nn.Module):
             return given.argmax(dim=-1) if given.is_floating_point() else given.to(torch.int64)
         shape = (rows,) if labels else self.mechanism.value_shape(rows, self._setting(None))
         code, kind = (OUT_OF_BUDGET, torch.int64) if labels else (math.nan, torch.float64)
-        device = next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
-        return torch.full(shape, code, dtype=kind, device=device)
+        return torch.full(shape, code, dtype=kind, device=self._place())
 
     def _exhausted(self, queries: int | None, left: int) -> BudgetExhaustedError:
         asked = "this batch" if queries is None else f"{queries} queries"
@@ -320,6 +337,9 @@ class PrivatePredictorHooks(nn.Module):
             f"queries are left. Nothing was charged and none of the batch was answered: ask fewer "
             f"at once, or choose on_exhausted='abstain' or 'fallback'."
         )
+
+    def _place(self) -> torch.device:
+        return next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
 
     def _forget_if_retrained(self) -> None:
         weights = tuple((id(tensor), tensor._version) for tensor in self.ensemble.parameters())
