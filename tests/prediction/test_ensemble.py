@@ -555,3 +555,33 @@ def test_values_that_are_not_finite_raise_nothing():
     found = fitted(datamodule=data(TensorDataset(poisoned, y), steps_per_epoch=30), clip_norm=1.0)
     finite = torch.stack([p.flatten(1).isfinite().all(dim=1) for p in found.members.parameters()])
     assert int(finite.all(dim=0).sum()) == 3
+
+
+class Picky(nn.Module):
+    """Raises and warns when its own weights are not finite, as distributions do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        scores = self.layer(x)
+        if not torch.compiler.is_compiling() and not _finite(scores):
+            raise ValueError("found invalid values")
+        return scores
+
+
+def _finite(scores):
+    return bool(torch.isfinite(scores).all())
+
+
+def test_a_member_that_fails_because_of_its_weights_says_nan_and_nothing_else():
+    """That a query raises for one training set and not for another would be an answer, free."""
+    found = ensemble(Picky, backend="loop")
+    with torch.no_grad():
+        found.members.layer.weight[2].fill_(torch.nan)
+    outputs = found.member_outputs(QUERIES)
+    assert outputs[2].isnan().all()
+    assert outputs[[0, 1, 3]].isfinite().all()
+    with pytest.raises(RuntimeError, match="shapes"):  # the public twin fails too: the inputs do
+        found.member_outputs(torch.zeros(2, 9))

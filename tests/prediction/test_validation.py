@@ -136,6 +136,15 @@ def test_too_small_a_records_budget_releases_and_charges_nothing(tmp_path):
     assert predictor.status().queries == 0
 
 
+def test_a_holdout_that_only_answers_needs_one_step(tmp_path):
+    predictor, holdout, loader = setup(tmp_path, th.LaplaceMechanism(epsilon=0.25), epsilon=1.5)
+    assert predictor.validate(holdout, "val_acc", loader, query="run 1").kind == "release"
+    (tmp_path / "b").mkdir()
+    predictor, holdout, loader = setup(tmp_path / "b")
+    with pytest.raises(InvalidArgumentError, match="inputs and labels"):
+        predictor.validate(holdout, "val_acc", [{"x": 1}], query="run 1")
+
+
 def test_an_exhausted_holdout_charges_the_records_nothing(tmp_path):
     predictor, holdout, loader = setup(tmp_path, th.LaplaceMechanism(epsilon=0.3), budget=1)
     predictor.validate(holdout, "val_acc", loader, query="run 1")

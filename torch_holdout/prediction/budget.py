@@ -16,9 +16,12 @@ from torch_holdout.checks import require_between, require_instance, require_text
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 from torch_holdout.ledger import ChargeEntry, Debit, Ledger, Purpose, RecordsSummary
+from torch_holdout.ledger.chains import damaged
+from torch_holdout.ledger.schema import ZEPTO
 from torch_holdout.prediction.neighbours import Neighbours
 
 _LARGEST = 1000.0
+_LAST_DIGITS = 16  # picos by which two machines' logarithms may differ
 
 
 @final
@@ -134,8 +137,18 @@ class TrainingRecords:
             return self._account
         return self._attach(best_order(charge, self.budget.epsilon, self.budget.delta))
 
-    def pay(self, charge: Charge, queries: int, *, purpose: Purpose, detail: str) -> int | None:
+    def pay(
+        self,
+        charge: Charge,
+        queries: int,
+        *,
+        purpose: Purpose,
+        detail: str,
+        variation: float = 0.0,
+    ) -> int | None:
         """Charge some queries, all or none; committed when it returns.
+
+        ``variation`` is how far one query's sampler may be from its law.
 
         Returns:
             How many queries the account had answered before, or None if the budget is too small:
@@ -153,6 +166,7 @@ class TrainingRecords:
                     detail=detail,
                     queries=queries,
                     charge=total,
+                    variation=math.ceil(queries * variation * ZEPTO),
                     seeded=self.seeded,
                 )
             )
@@ -163,13 +177,14 @@ class TrainingRecords:
         found = self.summary(charge)
         return (found.capacity - found.spent) // price(charge, order_of(found))
 
-    def debit(self, charge: Charge, detail: str) -> Debit:
+    def debit(self, charge: Charge, detail: str, *, most: int) -> Debit:
         """Return what an answer of a holdout in the same ledger costs this account, per step."""
         account = self.attach(charge)
         return Debit(
             address=self.address,
             account=account,
             each=price(charge, self._order),
+            most=most,
             detail=detail,
             seeded=self.seeded,
         )
@@ -180,7 +195,8 @@ class TrainingRecords:
         if account is None:
             order = best_order(charge, self.budget.epsilon, self.budget.delta)
             registration, capacity = self._registration(order), self._capacity(order)
-            return RecordsSummary(self.name, registration, False, capacity, 0, 0, 0)
+            known = self._fingerprint is not None
+            return RecordsSummary(self.name, registration, known, capacity, 0, 0, 0, 0)
         if self._account is None and self._copied_from is None:
             self._attach(math.inf)  # refused here if it is another account of that name
         return self._ledger.records_summary(account)
@@ -218,7 +234,10 @@ class TrainingRecords:
             fingerprint=self._fingerprint,
             account=self._copied_from,
         )
-        self._order = order_of(self._ledger.records_summary(self._account))
+        stored = self._ledger.records_summary(self._account)
+        self._order = order_of(stored)
+        if abs(stored.capacity - self._capacity(self._order)) > _LAST_DIGITS:
+            raise damaged(self.name, self.address)
         return self._account
 
     def _capacity(self, order: float) -> int:

@@ -159,7 +159,9 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         try:
             with torch.no_grad():
                 backend = self._inference_backend(x)
-                for chunk in output_chunks(self.members, x, backend, self.chunk_size):
+                for chunk in output_chunks(
+                    self.members, x, backend, self.chunk_size, lambda: self._twin().answer(x)
+                ):
                     self.num_outputs = self.num_outputs or _sized(chunk)
                     yield chunk
         finally:
@@ -301,6 +303,10 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         """Say which members the tensors hold, when a strategy has cut or joined them."""
         self._first = members.start
         self._partial = not whole
+
+    def _twin(self) -> Prober:
+        """Return fresh members, whose failures are public."""
+        return Prober(self._model_fn, self.members, self.seed)
 
     def _require_whole(self) -> None:
         if self._partial:

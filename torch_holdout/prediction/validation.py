@@ -9,6 +9,7 @@ one answer instead of one query per example.
 
 import json
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,10 +70,16 @@ def validate(
 
     def ask() -> Answer:
         sums = holdout.accumulator(name)
-        for inputs, target in loader:
-            sums.update(expected_accuracy(ensemble, soft, inputs, target))
+        for batch in loader:
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise InvalidArgumentError(
+                    f"Expected batches of inputs and labels, but got {type(batch).__name__}. "
+                    f"Nothing was released or charged."
+                )
+            sums.update(expected_accuracy(ensemble, soft, *batch))
         records.attach(usual)
-        debit = records.debit(charge, json.dumps(detail, sort_keys=True))
+        most = 2 if holdout.mechanism.compares else 1
+        debit = records.debit(charge, json.dumps(detail, sort_keys=True), most=most)
         asked = json.dumps({"records": records.name, "model": query, **soft.identity()})
         return holdout.release(name, sums, query=asked, debit=debit)
 
@@ -90,7 +97,9 @@ def expected_accuracy(
     require_instance("ensemble", ensemble, Voters)
     ensemble.eval()
     votes: Any = ensemble
-    table = sum(mechanism.table(outputs) for outputs in votes.output_chunks(inputs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a member's may quote what it has computed
+        table = sum(mechanism.table(outputs) for outputs in votes.output_chunks(inputs))
     if not isinstance(table, Tensor) or table.shape[:1] != target.shape:
         raise InvalidArgumentError(
             "Expected inputs and labels with one row per example, but their numbers differ. "
