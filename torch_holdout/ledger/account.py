@@ -7,10 +7,22 @@ from typing import Any, Literal, final
 import sqlalchemy as sa
 
 from torch_holdout.errors import BudgetExhaustedError, LedgerError
+from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
-from torch_holdout.ledger.engines import library_version, now
 from torch_holdout.ledger.records import Debit, RecordsAccount
-from torch_holdout.ledger.schema import holdouts, queries, records, thresholds
+from torch_holdout.ledger.schema import queries, thresholds
+from torch_holdout.ledger.statements import (
+    ATTEMPTS,
+    DELETE_THRESHOLD,
+    DELETE_THRESHOLDS,
+    FIND,
+    INSERT_QUERY,
+    INSERT_THRESHOLD,
+    LAST_RELEASE,
+    LOCK_RECORDS,
+    THRESHOLD,
+    UPDATE_HOLDOUT,
+)
 
 Kind = Literal["release", "guess"]
 
@@ -55,6 +67,7 @@ class Account:
         self._connection = connection
         self._row = row
         self._recorded = False
+        self._absent: int | None = None
         self.budget: int = row.budget
         self.releases: int = row.releases
         self.queries: int = row.queries
@@ -66,31 +79,26 @@ class Account:
 
     def find(self, statistic: str, query: str) -> Stored | None:
         """Return the first answer to a query, if it was asked before."""
-        return self._one(
-            queries.c.statistic == statistic, queries.c.query == query, queries.c.attempt == 0
-        )
+        return self._one(FIND, statistic=statistic, query=query)
 
     def attempts(self, statistic: str, query: str) -> int:
         """Count how often a query has been answered."""
-        found = self._connection.execute(
-            sa.select(sa.func.count()).where(
-                queries.c.holdout_id == self._row.id,
-                queries.c.statistic == statistic,
-                queries.c.query == query,
-            )
-        )
-        return int(found.scalar_one())
+        asked = {"holdout": self._row.id, "statistic": statistic, "query": query}
+        return int(self._connection.execute(ATTEMPTS, asked).scalar_one())
 
     def last_release(self, statistic: str) -> Stored | None:
         """Return the latest release of a statistic."""
-        return self._one(queries.c.statistic == statistic, queries.c.kind == "release")
+        return self._one(LAST_RELEASE, statistic=statistic)
 
     def threshold(self, units: int) -> int | None:
         """Return the open round's secret threshold."""
         found = self._connection.execute(
-            sa.select(thresholds.c.threshold).where(*self._round(units))
+            THRESHOLD, {"holdout": self._row.id, "of_units": units}
         ).scalar_one_or_none()
-        return None if found is None else int(found)
+        if found is None:
+            self._absent = units
+            return None
+        return int(found)
 
     def record(self, entry: Entry, threshold: int | None) -> int:
         """Write an answer, its charge and the next secret; return the budget that is left.
@@ -110,24 +118,23 @@ class Account:
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, self.queries, row)
         self._connection.execute(
-            queries.insert().values(
-                holdout_id=self._row.id, position=self.queries, chain=chain, **row
-            )
+            INSERT_QUERY,
+            {"holdout_id": self._row.id, "position": self.queries, "chain": chain, **row},
         )
         spent = None
         if self._row.spent is not None and entry.charge is not None:
             spent = self._row.spent + entry.charge
         self._connection.execute(
-            holdouts.update()
-            .where(holdouts.c.id == self._row.id)
-            .values(
-                queries=self.queries,
-                releases=self.releases,
-                rounds=self._row.rounds + entry.opened,
-                last_release=self.queries if released else self._row.last_release,
-                spent=spent,
-                chain=chain,
-            )
+            UPDATE_HOLDOUT,
+            {
+                "which": self._row.id,
+                "queries": self.queries,
+                "releases": self.releases,
+                "rounds": self._row.rounds + entry.opened,
+                "last_release": self.queries if released else self._row.last_release,
+                "spent": spent,
+                "chain": chain,
+            },
         )
         self._keep_secret(entry.units, threshold)
         return self.budget_left
@@ -138,9 +145,7 @@ class Account:
         It is refused here, before anything is decided, if the worst case is not covered: a refusal
         must say nothing of the outcome.
         """
-        row = self._connection.execute(
-            sa.select(records).where(records.c.account == debit.account).with_for_update()
-        ).one_or_none()
+        row = self._connection.execute(LOCK_RECORDS, {"which": debit.account}).one_or_none()
         if row is None:
             raise LedgerError(
                 "Expected the training records' account in the holdout's ledger, but it is gone. "
@@ -155,25 +160,20 @@ class Account:
         return opened
 
     def _keep_secret(self, units: int, threshold: int | None) -> None:
-        stale = self._round(units) if self.budget_left else self._round(units)[:1]
-        self._connection.execute(thresholds.delete().where(*stale))
-        if threshold is not None and self.budget_left:
+        where = {"holdout": self._row.id, "of_units": units}
+        if not self.budget_left:
+            self._connection.execute(DELETE_THRESHOLDS, {"holdout": self._row.id})
+            return
+        if self._absent != units:  # asked for in this transaction, and there was none
+            self._connection.execute(DELETE_THRESHOLD, where)
+        if threshold is not None:
             self._connection.execute(
-                thresholds.insert().values(
-                    holdout_id=self._row.id, units=units, threshold=threshold
-                )
+                INSERT_THRESHOLD,
+                {"holdout_id": self._row.id, "units": units, "threshold": threshold},
             )
 
-    def _round(self, units: int) -> tuple[sa.ColumnElement[bool], ...]:
-        return (thresholds.c.holdout_id == self._row.id, thresholds.c.units == units)
-
-    def _one(self, *conditions: sa.ColumnElement[bool]) -> Stored | None:
-        row = self._connection.execute(
-            sa.select(queries.c.position, queries.c.kind, queries.c.value, queries.c.grid_index)
-            .where(queries.c.holdout_id == self._row.id, *conditions)
-            .order_by(queries.c.position.desc())
-            .limit(1)
-        ).one_or_none()
+    def _one(self, statement: sa.Select[Any], **asked: str) -> Stored | None:
+        row = self._connection.execute(statement, {"holdout": self._row.id, **asked}).one_or_none()
         return None if row is None else Stored(*row)
 
 

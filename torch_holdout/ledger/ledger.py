@@ -1,7 +1,6 @@
 """The accounts behind one URL. One transaction per query, committed before anything returns."""
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
@@ -11,8 +10,9 @@ import sqlalchemy as sa
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger.account import Account, Kind, check_rows, parsed_registration
+from torch_holdout.ledger.backend import now
 from torch_holdout.ledger.chains import canonical, first_link, parsed
-from torch_holdout.ledger.engines import backend_for, now
+from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.records import (
     RecordsAccount,
     RecordsSummary,
@@ -20,7 +20,8 @@ from torch_holdout.ledger.records import (
     new_records,
     records_summary,
 )
-from torch_holdout.ledger.schema import PICO, holdouts, keys, queries, records
+from torch_holdout.ledger.schema import PICO, holdouts, keys, ledger, queries, records
+from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
 from torch_holdout.noise import fresh_secret
 
 
@@ -95,7 +96,7 @@ class Ledger:
         content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
-            row = _locked(connection, holdouts, holdouts.c.name == name)
+            row = _found_or_free(connection, holdouts, name)
             if account is not None and (row is None or row.account != account):
                 raise self._gone(name)
             if row is not None:
@@ -129,7 +130,7 @@ class Ledger:
     def account(self, account: str) -> Iterator[Account]:
         """Open an account exclusively; leaving the block commits, an exception rolls back."""
         with self._transaction() as connection:
-            row = _locked(connection, holdouts, holdouts.c.account == account)
+            row = connection.execute(LOCK_HOLDOUT, {"which": account}).one_or_none()
             if row is None:
                 raise self._gone(account)
             yield Account(connection, row)
@@ -202,7 +203,7 @@ class Ledger:
         content = canonical(registration)
         with self._transaction(create=account is None) as connection:
             keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
-            row = _locked(connection, records, records.c.name == name)
+            row = _found_or_free(connection, records, name)
             if account is not None and (row is None or row.account != account):
                 raise self._gone(name)
             if row is not None:
@@ -219,7 +220,7 @@ class Ledger:
     def records(self, account: str) -> Iterator[RecordsAccount]:
         """Open a records account exclusively; leaving the block commits, an exception undoes."""
         with self._transaction() as connection:
-            row = _locked(connection, records, records.c.account == account)
+            row = connection.execute(LOCK_RECORDS, {"which": account}).one_or_none()
             if row is None:
                 raise self._gone(account)
             yield RecordsAccount(connection, row)
@@ -258,26 +259,37 @@ class Ledger:
     def _transaction(
         self, *, reads_only: bool = False, create: bool = False
     ) -> Iterator[sa.Connection]:
-        with self._backend.exclusive():
-            if self._connected is None:
+        if self._connected is None:
+            with self._backend.exclusive(reads_only=False):
                 self._connected = self._backend.connect(create=create)
-            engine = self._connected.execution_options(reads_only=reads_only)
+        committing = False
+        with self._backend.exclusive(reads_only=reads_only):
             try:
-                with engine.begin() as connection:
+                with self._backend.begin(self._connected, reads_only=reads_only) as connection:
                     yield connection
-            except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
-                reason = str(getattr(error, "orig", None) or type(error).__name__)
+                    committing = not reads_only
+                    connection.commit()
+            except self._backend.errors as error:
+                failure = self._backend.explain(error, committing=committing)
             else:
                 return
-        raise LedgerError(
-            f"The ledger {self.address} could not be used ({reason}); nothing was released. If "
-            f"another process holds it, try again; if the disk is full or the file damaged, repair "
-            f"that first."
-        ) from None
+        raise failure from None
 
 
 def _locked(connection: sa.Connection, table: sa.Table, which: sa.ColumnElement[bool]) -> Any:
     return connection.execute(sa.select(table).where(which).with_for_update()).one_or_none()
+
+
+def _found_or_free(connection: sa.Connection, table: sa.Table, name: str) -> Any:
+    """Lock the account of a name; if there is none, lock the ledger, so that no one else adds it.
+
+    Whoever makes an account looks again under the ledger's lock: also for the same data.
+    """
+    row = _locked(connection, table, table.c.name == name)
+    if row is None:
+        connection.execute(sa.select(ledger.c.schema_version).with_for_update())
+        row = _locked(connection, table, table.c.name == name)
+    return row
 
 
 def _update(connection: sa.Connection, identity: int, **values: Any) -> None:

@@ -10,9 +10,10 @@ from typing import Any, Literal, final
 import sqlalchemy as sa
 
 from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
-from torch_holdout.ledger.engines import library_version, now
 from torch_holdout.ledger.schema import charges, records
+from torch_holdout.ledger.statements import INSERT_CHARGE, UPDATE_RECORDS
 
 Purpose = Literal["prediction", "distillation", "validation"]
 
@@ -82,20 +83,21 @@ class RecordsAccount:
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, position, row)
         self._connection.execute(
-            charges.insert().values(records_id=self._row.id, position=position, chain=chain, **row)
+            INSERT_CHARGE,
+            {"records_id": self._row.id, "position": position, "chain": chain, **row},
         )
         self.spent += entry.charge
         self.queries += entry.queries
         self._connection.execute(
-            records.update()
-            .where(records.c.id == self._row.id)
-            .values(
-                spent=self.spent,
-                queries=self.queries,
-                charges=position,
-                variation=self._row.variation + entry.variation,
-                chain=chain,
-            )
+            UPDATE_RECORDS,
+            {
+                "which": self._row.id,
+                "spent": self.spent,
+                "queries": self.queries,
+                "charges": position,
+                "variation": self._row.variation + entry.variation,
+                "chain": chain,
+            },
         )
 
 

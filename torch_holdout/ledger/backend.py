@@ -1,0 +1,128 @@
+"""What a database must offer to hold a ledger, and what all of them share."""
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.schema import ADDED, SCHEMA_VERSION, keys, ledger, metadata
+from torch_holdout.noise import fresh_secret
+
+WAIT_SECONDS = 60  # for another process's transaction
+_LOGGER = "torch_holdout"
+
+
+class Backend(Protocol):
+    """A database and the way to open it."""
+
+    address: str
+    errors: tuple[type[Exception], ...]
+
+    def connect(self, *, create: bool) -> sa.Engine:
+        """Return an engine on a checked ledger; make one if there is none and ``create``."""
+
+    def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
+        """Open a transaction. Nothing has been asked yet, so only this may be tried again."""
+
+    def explain(self, error: Exception, *, committing: bool) -> LedgerError:
+        """Say what went wrong inside a transaction, without a row's content."""
+
+    def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
+        """Keep other threads out where the database itself cannot."""
+
+    def exists(self) -> bool:
+        """Whether there is something to open."""
+
+    def reading(self) -> sa.Engine:
+        """Return an engine that changes nothing, on a ledger that may be damaged."""
+
+    def problems(self, connection: sa.Connection) -> list[str]:
+        """List what is wrong with the database itself: its tables and settings, not its rows."""
+
+
+def quiet_engine(url: str, **options: Any) -> sa.Engine:
+    """Return an engine that logs no rows: they hold secrets, whatever level is set."""
+    logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGER}").setLevel(logging.WARNING)
+    return sa.create_engine(url, hide_parameters=True, logging_name=_LOGGER, **options)
+
+
+def begun(engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
+    """Return a connection with an open transaction."""
+    connection = engine.connect().execution_options(reads_only=reads_only)
+    try:
+        connection.begin()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def fill(connection: sa.Connection) -> None:
+    """Make an empty ledger."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(
+        ledger.insert().values(
+            schema_version=SCHEMA_VERSION, created_at=now(), created_by=library_version()
+        )
+    )
+    connection.execute(keys.insert().values(purpose="fingerprint", secret=fresh_secret()))
+
+
+def tables_of(schema_version: int) -> list[sa.Table]:
+    """Return the tables that a ledger of some version has."""
+    later = {t for number, added in ADDED.items() if number > schema_version for t in added}
+    return [table for table in metadata.tables.values() if table not in later]
+
+
+def stored_version(connection: sa.Connection, address: str, oldest: int = 1) -> int:
+    """Return a ledger's schema version; refuse one that is not known."""
+    found = connection.execute(sa.select(ledger.c.schema_version)).scalar_one()
+    if not oldest <= found <= SCHEMA_VERSION:
+        raise LedgerError(
+            f"Expected a ledger of schema version {oldest} to {SCHEMA_VERSION}, but {address} has "
+            f"version {found}. Update torch_holdout to open it."
+        )
+    return int(found)
+
+
+def upgrade(connection: sa.Connection) -> None:
+    """Add what later versions have; what is there stays as it is."""
+    # Read again under the lock: another process may have been faster.
+    found = connection.execute(sa.select(ledger.c.schema_version).with_for_update()).scalar_one()
+    for later in range(found + 1, SCHEMA_VERSION + 1):
+        metadata.create_all(connection, tables=list(ADDED[later]), checkfirst=False)
+    connection.execute(ledger.update().values(schema_version=SCHEMA_VERSION))
+
+
+def damaged_ledger(address: str, problems: Iterable[str]) -> LedgerError:
+    """Say that a ledger cannot be trusted."""
+    return LedgerError(
+        f"Expected an intact ledger at {address}, but it is damaged ({'; '.join(problems)}). It "
+        f"was not repaired, because a repair could refund budget. Restore it from a backup."
+    )
+
+
+def now() -> str:
+    """The time, as the ledger writes it."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+@lru_cache(maxsize=1)
+def library_version() -> str:
+    """Name and version of this library."""
+    try:
+        return f"torch_holdout {version('torch-holdout')}"
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "torch_holdout"
+
+
+def reason(error: Exception) -> str:
+    """Say what an operating system or a database said."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__

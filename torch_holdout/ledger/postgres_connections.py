@@ -1,0 +1,110 @@
+"""Connections to PostgreSQL: few, short-lived when idle, never carried over a fork."""
+
+import os
+import time
+from typing import Any
+from weakref import WeakSet
+
+import sqlalchemy as sa
+
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.backend import WAIT_SECONDS, quiet_engine
+
+_CONNECT_SECONDS = 10
+_IDLE_SECONDS = 30  # unused for longer: given up; the server ends it after twice that
+
+
+def load_driver() -> Any:
+    """Import psycopg, or name the extra that brings it."""
+    try:
+        import psycopg
+    except ImportError:
+        raise LedgerError(
+            "Expected psycopg to be installed for a PostgreSQL ledger: "
+            "pip install 'torch-holdout[postgres]'"
+        ) from None
+    return psycopg
+
+
+def pooled_engine(driver: Any, parameters: dict[str, Any]) -> sa.Engine:
+    """Return an engine that keeps one connection between transactions, never across a fork."""
+
+    def connect() -> Any:
+        # Transactions are begun and committed by hand, so the driver must not begin its own.
+        return driver.connect(
+            autocommit=True,
+            connect_timeout=_CONNECT_SECONDS,
+            keepalives_idle=30,
+            keepalives_interval=10,
+            keepalives_count=3,
+            tcp_user_timeout=1000 * WAIT_SECONDS,
+            **({"application_name": "torch_holdout"} | parameters),
+        )
+
+    engine = quiet_engine(
+        "postgresql+psycopg://",
+        creator=connect,
+        pool_size=1,
+        max_overflow=63,
+        pool_timeout=WAIT_SECONDS,
+        pool_reset_on_return=None,
+        use_native_hstore=False,
+    )
+    _install_events(engine, driver)
+    _engines.add(engine)
+    return engine
+
+
+def _install_events(engine: sa.Engine, driver: Any) -> None:
+    sa.event.listen(engine, "connect", _connected)
+    sa.event.listen(engine, "checkout", _checked_out)
+    sa.event.listen(engine, "reset", _returned)
+
+    @sa.event.listens_for(engine, "commit")
+    def commit(connection: sa.Connection) -> None:
+        # By hand: a server answers COMMIT of a failed transaction with a quiet ROLLBACK.
+        held: Any = connection.connection
+        try:
+            if held.info["process"] != os.getpid():
+                raise driver.OperationalError("a transaction was carried over a fork")
+            done = held.driver_connection.execute("COMMIT", prepare=False).statusmessage
+            if done != "COMMIT":
+                raise driver.OperationalError("the transaction was lost before it was committed")
+        except driver.Error as error:
+            connection.invalidate(error)
+            raise
+
+
+def _connected(connection: Any, record: Any) -> None:
+    if connection.info.server_version >= 14_00_00:
+        connection.execute(f"SET idle_session_timeout = '{2 * _IDLE_SECONDS}s'")
+    record.info["process"], record.info["used"] = os.getpid(), time.monotonic()
+
+
+def _checked_out(connection: Any, record: Any, _: Any) -> None:
+    if connection.closed or time.monotonic() - record.info["used"] > _IDLE_SECONDS:
+        raise sa.exc.DisconnectionError
+
+
+def _returned(connection: Any, record: Any, _: Any) -> None:
+    record.info["used"] = time.monotonic()
+    if not connection.closed and record.info["process"] == os.getpid():
+        connection.rollback()
+
+
+def _forget_connections() -> None:
+    """In a forked child: the parent's connections are not used and not closed."""
+    for engine in _engines:
+        _inherited.append(engine.pool)
+        engine.dispose(close=False)
+
+
+def end(engine: sa.Engine, process: int) -> None:
+    """Close what a process has opened itself."""
+    if os.getpid() == process:
+        engine.dispose()
+
+
+_engines: "WeakSet[sa.Engine]" = WeakSet()
+_inherited: list[Any] = []
+os.register_at_fork(after_in_child=_forget_connections)

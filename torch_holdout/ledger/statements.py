@@ -1,0 +1,43 @@
+"""The statements of one charge, built once: building them takes longer than running them."""
+
+import sqlalchemy as sa
+
+from torch_holdout.ledger.schema import charges, holdouts, queries, records, thresholds
+
+_OF_HOLDOUT = queries.c.holdout_id == sa.bindparam("holdout")
+_ANSWER = sa.select(
+    queries.c.position, queries.c.kind, queries.c.value, queries.c.grid_index
+).where(_OF_HOLDOUT, queries.c.statistic == sa.bindparam("statistic"))
+_OF_ROUND = (
+    thresholds.c.holdout_id == sa.bindparam("holdout"),
+    thresholds.c.units == sa.bindparam("of_units"),
+)
+
+# Without the registration, which may be long and is not needed to answer.
+LOCK_HOLDOUT = (
+    sa.select(*(column for column in holdouts.c if column is not holdouts.c.registration))
+    .where(holdouts.c.account == sa.bindparam("which"))
+    .with_for_update()
+)
+LOCK_RECORDS = (
+    sa.select(*(column for column in records.c if column is not records.c.registration))
+    .where(records.c.account == sa.bindparam("which"))
+    .with_for_update()
+)
+FIND = _ANSWER.where(queries.c.query == sa.bindparam("query"), queries.c.attempt == 0)
+LAST_RELEASE = (
+    _ANSWER.where(queries.c.kind == "release").order_by(queries.c.position.desc()).limit(1)
+)
+ATTEMPTS = sa.select(sa.func.count()).where(
+    _OF_HOLDOUT,
+    queries.c.statistic == sa.bindparam("statistic"),
+    queries.c.query == sa.bindparam("query"),
+)
+INSERT_QUERY = queries.insert()
+UPDATE_HOLDOUT = holdouts.update().where(holdouts.c.id == sa.bindparam("which"))
+THRESHOLD = sa.select(thresholds.c.threshold).where(*_OF_ROUND)
+INSERT_THRESHOLD = thresholds.insert()
+DELETE_THRESHOLD = thresholds.delete().where(*_OF_ROUND)
+DELETE_THRESHOLDS = thresholds.delete().where(_OF_ROUND[0])
+INSERT_CHARGE = charges.insert()
+UPDATE_RECORDS = records.update().where(records.c.id == sa.bindparam("which"))
