@@ -1,8 +1,8 @@
 """Charges per second and waiting times of the ledger with many processes, the cap exact.
 
 Peer: what a user would write instead, a counter in a JSON file under a file lock, made durable as
-ours is (fsync before it counts). Every charge of ours is the door's own sequence: look for a repeat,
-for the last release and for the secret threshold, then record, commit, return.
+ours is (fsync before it counts). Every charge of ours is the door's own sequence: look for a
+repeat, for the last release and for the secret threshold, then record, commit, return.
 """
 
 import argparse

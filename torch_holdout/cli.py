@@ -177,6 +177,37 @@ def status(
 
 
 @app.command()
+def verify(
+    ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check every row, sum, counter and link of a ledger, and say what is wrong; changes nothing.
+
+    Example: torch-holdout verify holdout.db
+
+    Exits with 0 if everything fits, 1 if something does not, 2 if it cannot be opened.
+    """
+    from torch_holdout.ledger import verify as check
+
+    with _plainly():
+        found = check(_ledger_url(ledger))
+    if as_json:
+        _print_json(asdict(found) | {"intact": not found.findings})
+    else:
+        looked = (
+            f"{_counted(found.holdouts, 'holdout')}, "
+            f"{_counted(found.records, 'account')} of training records, "
+            f"{_counted(found.rows, 'row')}, schema version {found.schema_version}"
+        )
+        for finding in found.findings:
+            typer.echo(str(finding))
+        verdict = _counted(len(found.findings), "problem") if found.findings else "intact"
+        typer.echo(f"{found.ledger}: {verdict} ({looked}).")
+    if found.findings:
+        raise typer.Exit(1)
+
+
+@app.command()
 def audit(
     draws: Annotated[int, typer.Option(min=100, help="Answers drawn for each sampled row.")] = (
         20_000

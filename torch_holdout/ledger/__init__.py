@@ -9,12 +9,14 @@ from torch_holdout.ledger.records import (
     RecordsAccount,
     RecordsSummary,
 )
+from torch_holdout.ledger.verify import Finding, Verification, verify
 
 __all__ = [
     "Account",
     "ChargeEntry",
     "Debit",
     "Entry",
+    "Finding",
     "Ledger",
     "Purpose",
     "Recorded",
@@ -22,4 +24,6 @@ __all__ = [
     "RecordsSummary",
     "Stored",
     "Summary",
+    "Verification",
+    "verify",
 ]

@@ -15,12 +15,12 @@ from torch_holdout.ledger.statements import (
     ATTEMPTS,
     DELETE_THRESHOLD,
     DELETE_THRESHOLDS,
-    FIND,
     INSERT_QUERY,
     INSERT_THRESHOLD,
     LAST_RELEASE,
     LOCK_RECORDS,
-    THRESHOLD,
+    LOOK,
+    THRESHOLDS,
     UPDATE_HOLDOUT,
 )
 
@@ -67,7 +67,8 @@ class Account:
         self._connection = connection
         self._row = row
         self._recorded = False
-        self._absent: int | None = None
+        self._last: dict[str, Stored | None] = {}
+        self._secrets: dict[int, int] | None = None
         self.budget: int = row.budget
         self.releases: int = row.releases
         self.queries: int = row.queries
@@ -78,8 +79,20 @@ class Account:
         return self.budget - self.releases
 
     def find(self, statistic: str, query: str) -> Stored | None:
-        """Return the first answer to a query, if it was asked before."""
-        return self._one(FIND, statistic=statistic, query=query)
+        """Return the first answer to a query, if it was asked before.
+
+        What is usually asked next, the last release and the secrets, is read with it.
+        """
+        asked = {"holdout": self._row.id, "statistic": statistic, "query": query}
+        found: dict[str, Stored] = {}
+        self._secrets = {}
+        for what, *row in self._connection.execute(LOOK, asked):
+            if what == "secret":
+                self._secrets[int(row[0])] = int(row[3])
+            else:
+                found[what] = Stored(*row)
+        self._last = {statistic: found.get("last")}
+        return found.get("find")
 
     def attempts(self, statistic: str, query: str) -> int:
         """Count how often a query has been answered."""
@@ -88,17 +101,18 @@ class Account:
 
     def last_release(self, statistic: str) -> Stored | None:
         """Return the latest release of a statistic."""
-        return self._one(LAST_RELEASE, statistic=statistic)
+        if statistic not in self._last:
+            asked = {"holdout": self._row.id, "statistic": statistic}
+            row = self._connection.execute(LAST_RELEASE, asked).one_or_none()
+            self._last[statistic] = None if row is None else Stored(*row)
+        return self._last[statistic]
 
     def threshold(self, units: int) -> int | None:
         """Return the open round's secret threshold."""
-        found = self._connection.execute(
-            THRESHOLD, {"holdout": self._row.id, "of_units": units}
-        ).scalar_one_or_none()
-        if found is None:
-            self._absent = units
-            return None
-        return int(found)
+        if self._secrets is None:
+            found = self._connection.execute(THRESHOLDS, {"holdout": self._row.id})
+            self._secrets = {int(of): int(secret) for of, secret in found}
+        return self._secrets.get(units)
 
     def record(self, entry: Entry, threshold: int | None) -> int:
         """Write an answer, its charge and the next secret; return the budget that is left.
@@ -160,21 +174,19 @@ class Account:
         return opened
 
     def _keep_secret(self, units: int, threshold: int | None) -> None:
-        where = {"holdout": self._row.id, "of_units": units}
+        stored = self.threshold(units)
         if not self.budget_left:
             self._connection.execute(DELETE_THRESHOLDS, {"holdout": self._row.id})
-            return
-        if self._absent != units:  # asked for in this transaction, and there was none
-            self._connection.execute(DELETE_THRESHOLD, where)
-        if threshold is not None:
-            self._connection.execute(
-                INSERT_THRESHOLD,
-                {"holdout_id": self._row.id, "units": units, "threshold": threshold},
-            )
-
-    def _one(self, statement: sa.Select[Any], **asked: str) -> Stored | None:
-        row = self._connection.execute(statement, {"holdout": self._row.id, **asked}).one_or_none()
-        return None if row is None else Stored(*row)
+        elif stored != threshold:
+            if stored is not None:
+                where = {"holdout": self._row.id, "of_units": units}
+                self._connection.execute(DELETE_THRESHOLD, where)
+            if threshold is not None:
+                self._connection.execute(
+                    INSERT_THRESHOLD,
+                    {"holdout_id": self._row.id, "units": units, "threshold": threshold},
+                )
+        self._secrets, self._last = None, {}  # what was read is no longer so
 
 
 def check_rows(connection: sa.Connection, row: Any, address: str) -> None:
@@ -198,7 +210,7 @@ def _rows_fit(connection: sa.Connection, row: Any) -> bool:
     for found in connection.execute(
         sa.select(queries).where(of_account).order_by(queries.c.position)
     ).mappings():
-        chain = chained(chain, found["position"], {key: found[key] for key in _CHAINED})
+        chain = chained(chain, found["position"], {key: found[key] for key in CHAINED})
         counted["queries"] += 1
         if chain != found["chain"] or found["position"] != counted["queries"]:
             return False
@@ -237,4 +249,4 @@ def parsed_registration(row: Any, address: str) -> dict[str, Any]:
     return found
 
 
-_CHAINED = (*(f.name for f in fields(Entry)), "asked_at", "version")
+CHAINED = (*(f.name for f in fields(Entry)), "asked_at", "version")

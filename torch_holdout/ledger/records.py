@@ -187,7 +187,7 @@ def _charges_fit(connection: sa.Connection, row: Any) -> bool:
         sa.select(charges).where(charges.c.records_id == row.id).order_by(charges.c.position)
     ).mappings():
         position += 1
-        chain = chained(chain, found["position"], {key: found[key] for key in _CHAINED})
+        chain = chained(chain, found["position"], {key: found[key] for key in CHAINED_CHARGE})
         if chain != found["chain"] or found["position"] != position or found["charge"] < 0:
             return False
         spent += found["charge"]
@@ -198,4 +198,4 @@ def _charges_fit(connection: sa.Connection, row: Any) -> bool:
     return counted == stored and spent <= row.capacity
 
 
-_CHAINED = (*(f.name for f in fields(ChargeEntry)), "asked_at", "version")
+CHAINED_CHARGE = (*(f.name for f in fields(ChargeEntry)), "asked_at", "version")

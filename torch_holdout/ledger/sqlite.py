@@ -94,7 +94,9 @@ class SqliteBackend:
     def reading(self) -> sa.Engine:
         """Return an engine that changes nothing, not even the file of an older version."""
         self._check_header()
-        return _file_engine(self._path, read_only=True)
+        engine = _file_engine(self._path, access=self._reading_access())
+        sa.event.listen(engine, "connect", lambda own, _: own.execute("PRAGMA query_only = ON"))
+        return engine
 
     def problems(self, connection: sa.Connection) -> list[str]:
         """List what SQLite finds broken, and what a ledger lacks or has too much."""
@@ -110,6 +112,14 @@ class SqliteBackend:
         if connection.execute(sa.select(keys.c.secret)).first() is None:
             found.append("its secret key is lost")
         return found
+
+    def _reading_access(self) -> str:
+        # Where it may, SQLite is let write its own side files: without them it would not see what
+        # others write, and would leave some behind.
+        if os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK):
+            return "mode=rw"
+        waiting = self._path.with_name(f"{self._path.name}-wal").exists()
+        return "mode=ro" if waiting else "mode=ro&immutable=1"
 
     def _check_content(self, engine: sa.Engine) -> int:
         """Refuse a ledger that is damaged or of a later version; return its version."""
@@ -229,9 +239,9 @@ def _odd(url: str) -> bool:
     return "?" in url or not url.isprintable()
 
 
-def _file_engine(path: Path, *, read_only: bool = False) -> sa.Engine:
+def _file_engine(path: Path, *, access: str = "mode=rw") -> sa.Engine:
     # Never creates: a ledger that was deleted under a running process must not come back empty.
-    address = f"{path.as_uri()}?mode={'ro' if read_only else 'rw'}"
+    address = f"{path.as_uri()}?{access}"
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)

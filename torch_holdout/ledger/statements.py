@@ -28,6 +28,22 @@ FIND = _ANSWER.where(queries.c.query == sa.bindparam("query"), queries.c.attempt
 LAST_RELEASE = (
     _ANSWER.where(queries.c.kind == "release").order_by(queries.c.position.desc()).limit(1)
 )
+THRESHOLDS = sa.select(thresholds.c.units, thresholds.c.threshold).where(
+    thresholds.c.holdout_id == sa.bindparam("holdout")
+)
+# The three things a query needs to know, read at once: a stored answer, the last release, secrets.
+_FIRST, _LAST, _SECRETS = FIND.subquery(), LAST_RELEASE.subquery(), THRESHOLDS.subquery()
+LOOK = sa.union_all(
+    sa.select(sa.literal_column("'find'"), *_FIRST.c),
+    sa.select(sa.literal_column("'last'"), *_LAST.c),
+    sa.select(
+        sa.literal_column("'secret'"),
+        _SECRETS.c.units,
+        sa.literal_column("''"),
+        sa.cast(sa.literal_column("0"), sa.Double),
+        _SECRETS.c.threshold,
+    ),
+)
 ATTEMPTS = sa.select(sa.func.count()).where(
     _OF_HOLDOUT,
     queries.c.statistic == sa.bindparam("statistic"),
@@ -35,7 +51,6 @@ ATTEMPTS = sa.select(sa.func.count()).where(
 )
 INSERT_QUERY = queries.insert()
 UPDATE_HOLDOUT = holdouts.update().where(holdouts.c.id == sa.bindparam("which"))
-THRESHOLD = sa.select(thresholds.c.threshold).where(*_OF_ROUND)
 INSERT_THRESHOLD = thresholds.insert()
 DELETE_THRESHOLD = thresholds.delete().where(*_OF_ROUND)
 DELETE_THRESHOLDS = thresholds.delete().where(_OF_ROUND[0])

@@ -1,0 +1,331 @@
+"""``verify`` says what is wrong and where, several things at once, and changes nothing."""
+
+import hashlib
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import torch_holdout as th
+from torch_holdout.cli import app
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger import Ledger, account, verify
+from typer.testing import CliRunner
+
+from support.holdouts import ask, make_holdout
+from support.ledger_contract import Fingerprint
+from support.records_contract import register, spend
+
+ASSETS = Path(__file__).parent.parent / "assets"
+MECHANISM = th.Thresholdout(threshold=0.2, sigma=0.01, guess="last")
+
+
+def fill(url):
+    """Two holdouts and an account of training records; 'val' has an open round."""
+    for name in ("val", "other"):
+        holdout = make_holdout(url, name=name, mechanism=MECHANISM, seed=3)
+        for count, query in ((30, "a"), (31, "b"), (5, "c"), (6, "d")):
+            ask(holdout, count, query)
+    ledger = Ledger(url)
+    records = register(ledger)
+    for amount in (10, 20, 30):
+        spend(ledger, records, amount)
+    return url
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    path = tmp_path_factory.mktemp("verify") / "holdout.db"
+    fill(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def path(original, tmp_path):
+    copy = tmp_path / "holdout.db"
+    shutil.copy(original, copy)
+    copy.chmod(0o600)
+    return copy
+
+
+def edit(path, *statements):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def found(path):
+    return [(f.account, f.position, f.problem) for f in verify(f"sqlite:///{path}").findings]
+
+
+def test_an_intact_ledger(path):
+    result = verify(f"sqlite:///{path}")
+    assert result.findings == []
+    assert (result.holdouts, result.records, result.rows) == (2, 1, 11)
+
+
+def row(position, change):
+    return f"UPDATE th_queries SET {change} WHERE holdout_id = 1 AND position = {position}"
+
+
+def gone(position):
+    return f"DELETE FROM th_queries WHERE holdout_id = 1 AND position = {position}"
+
+
+def own(change):
+    return f"UPDATE th_holdouts SET {change} WHERE id = 1"
+
+
+def registered(old, new):
+    return own(f"registration = replace(registration, '{old}', '{new}')")
+
+
+HOLDOUT_EDITS = {
+    "value": (row(2, "value = 0.1"), 2, "edited"),
+    "charge": (row(2, "charge = 1"), 2, "edited"),
+    "time": (row(3, "asked_at = ''"), 3, "edited"),
+    "kind": (row(2, "kind = 'gift'"), 2, "neither a release"),
+    "statistic": (row(2, "statistic = 'x'"), 2, "not registered"),
+    "attempt": (row(2, "attempt = 4"), 2, "not numbered in order"),
+    "deleted": (gone(2), 2, "deleted"),
+    "first deleted": (gone(1), 1, "deleted"),
+    "last deleted": (gone(4), None, "ends with"),
+    "inserted": (
+        "INSERT INTO th_queries SELECT holdout_id, 5, statistic, 'new', attempt, kind, grid_index, "
+        "value, compared, opened, units, charge, seeded, asked_at, version, chain FROM th_queries "
+        "WHERE holdout_id = 1 AND position = 4",
+        5,
+        "inserted",
+    ),
+    "budget": (own("budget = 9"), None, "not the registered one"),
+    "registered budget": (registered('"budget":5', '"budget":9'), None, "not the registered one"),
+    "registered noise": (registered('"sigma":0.01', '"sigma":0.02'), 1, "mechanism costs"),
+    "registered mechanism": (registered("thresholdout", "magic"), None, "mechanism cannot be read"),
+    "registered size": (registered('"size":50', '"size":51'), None, "registered size"),
+    "registered bounds": (registered('"high":1.0', '"high":2.0'), 1, "registered grid"),
+    "registration": (own("registration = '{'"), None, "cannot be read"),
+    "queries": (own("queries = 1"), None, "'queries'"),
+    "releases": (own("releases = 0"), None, "'releases'"),
+    "spent": (own("spent = 0"), None, "'spent'"),
+    "rounds": (own("rounds = 7"), None, "'rounds'"),
+    "last release": (own("last_release = 2"), None, "'last_release'"),
+    "chain": (own("chain = 'x'"), None, "ends with"),
+    "secret lost": (
+        "DELETE FROM th_secret_thresholds WHERE holdout_id = 1",
+        None,
+        "lost its secret threshold",
+    ),
+    "secret too many": (
+        "INSERT INTO th_secret_thresholds VALUES (1, 77, 123456789)",
+        None,
+        "no round is open",
+    ),
+    "type": (row(2, "charge = x'00'"), None, "could not be read"),
+}
+
+
+@pytest.mark.parametrize("what", HOLDOUT_EDITS)
+def test_an_edited_holdout_is_found_and_placed(path, what):
+    statement, position, words = HOLDOUT_EDITS[what]
+    edit(path, statement)
+    problems = found(path)
+    assert any((name, at) == ("val", position) and words in text for name, at, text in problems), (
+        problems
+    )
+    assert all(name == "val" for name, _, _ in problems)
+
+
+def test_rows_in_another_order(path):
+    edit(
+        path,
+        "UPDATE th_queries SET position = 99 WHERE holdout_id = 1 AND position = 2",
+        "UPDATE th_queries SET position = 2 WHERE holdout_id = 1 AND position = 3",
+        "UPDATE th_queries SET position = 3 WHERE holdout_id = 1 AND position = 99",
+    )
+    assert {at for _, at, text in found(path) if "out of order" in text} >= {2, 3}
+
+
+def test_a_renamed_account_is_found(path):
+    edit(path, "UPDATE th_holdouts SET name = 'new' WHERE id = 1")
+    assert ("new", 1) in {(name, at) for name, at, _ in found(path)}
+
+
+@pytest.mark.parametrize(
+    ("statement", "position", "words"),
+    [
+        ("UPDATE th_charges SET charge = 1 WHERE position = 2", 2, "edited"),
+        ("UPDATE th_charges SET charge = -5 WHERE position = 2", 2, "negative"),
+        ("UPDATE th_charges SET detail = '' WHERE position = 1", 1, "edited"),
+        ("DELETE FROM th_charges WHERE position = 2", 2, "deleted"),
+        ("DELETE FROM th_charges WHERE position = 3", None, "ends with"),
+        ("UPDATE th_records SET spent = 1", None, "'spent'"),
+        ("UPDATE th_records SET queries = 1", None, "'queries'"),
+        ("UPDATE th_records SET charges = 1", None, "'charges'"),
+        ("UPDATE th_records SET capacity = 5", None, "capacity"),
+        ("UPDATE th_records SET registration = '{'", None, "cannot be read"),
+    ],
+)
+def test_edited_charges_are_found_and_placed(path, statement, position, words):
+    edit(path, statement)
+    problems = found(path)
+    assert any(at == position and words in text for _, at, text in problems), problems
+    assert {name for name, _, _ in problems} <= {"records", None}  # SQLite has a word to say too
+
+
+def test_orphans_and_lost_keys_are_found(path):
+    edit(path, "DELETE FROM th_holdouts WHERE id = 2", "DELETE FROM th_secret_keys")
+    words = " ".join(text for _, _, text in found(path))
+    assert "4 row(s) of th_queries belong to no account" in words
+    assert "secret key" in words
+
+
+def test_twins_are_found(tmp_path):
+    """Where the unique index is gone, one data set can have two budgets."""
+    path = tmp_path / "holdout.db"
+    ledger = Ledger(f"sqlite:///{path}")
+    for name in ("one", "two"):
+        ledger.register(
+            name,
+            {"statistics": {}, "budget": 1},
+            budget=1,
+            private=True,
+            fingerprint=Fingerprint(name),
+        )
+    edit(
+        path,
+        "CREATE TABLE copy AS SELECT * FROM th_holdouts",
+        "DROP TABLE th_holdouts",
+        "ALTER TABLE copy RENAME TO th_holdouts",
+        "UPDATE th_holdouts SET fingerprint = 'same'",
+    )
+    problems = [text for _, _, text in found(path)]
+    assert "2 accounts in th_holdouts have one fingerprint: 'one', 'two'" in problems
+
+
+def test_several_problems_are_all_told(path):
+    edit(
+        path,
+        "UPDATE th_queries SET value = 0.1 WHERE holdout_id = 1 AND position = 2",
+        "DELETE FROM th_queries WHERE holdout_id = 2 AND position = 3",
+        "UPDATE th_charges SET charge = 1 WHERE position = 2",
+        "UPDATE th_holdouts SET rounds = 7 WHERE id = 1",
+        "DROP INDEX th_latest",
+    )
+    places = {(name, at) for name, at, _ in found(path)}
+    assert {(None, None), ("val", 2), ("val", None), ("other", 3), ("records", 2)} <= places
+
+
+def test_a_clock_that_goes_backwards_breaks_nothing(tmp_path, monkeypatch):
+    times = iter(f"20{90 - n}-01-01T00:00:00.000+00:00" for n in range(50))
+    monkeypatch.setattr(account, "now", lambda: next(times))
+    url = f"sqlite:///{tmp_path}/holdout.db"
+    holdout = make_holdout(url)
+    for count, query in ((30, "a"), (5, "b"), (40, "c")):
+        ask(holdout, count, query)
+    assert ask(make_holdout(url), 30, "a").kind == "repeat"
+    assert make_holdout(url).status().queries == 3
+    assert verify(url).findings == []
+
+
+def digest(folder):
+    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir()}
+
+
+def test_nothing_is_changed(path):
+    before = digest(path.parent)
+    verify(f"sqlite:///{path}")
+    assert digest(path.parent) == before
+
+
+def test_a_ledger_of_version_1_is_checked_and_stays_one(tmp_path):
+    path = tmp_path / "old.db"
+    shutil.copy(ASSETS / "ledger_v1.db", path)
+    path.chmod(0o600)
+    before = digest(tmp_path)
+    result = verify(f"sqlite:///{path}")
+    assert (result.schema_version, result.holdouts, result.findings) == (1, 2, [])
+    assert digest(tmp_path) == before
+
+
+def test_a_copy_that_cannot_be_written_is_checked(path):
+    path.chmod(0o400)
+    assert found(path) == []
+
+
+def test_an_earlier_schema_version_is_not_claimed_by_a_later_ledger(path):
+    edit(path, "UPDATE th_ledger SET schema_version = 1")
+    assert any(name is None for name, _, _ in found(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", None])
+def test_what_is_no_ledger_cannot_be_opened(tmp_path, content):
+    path = tmp_path / "x.db"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(LedgerError):
+        verify(f"sqlite:///{path}")
+    assert path.exists() == (content is not None)
+
+
+class TestCommand:
+    def call(self, *arguments):
+        return CliRunner().invoke(app, ["verify", *arguments])
+
+    def test_fine(self, path):
+        result = self.call(str(path))
+        assert result.exit_code == 0
+        assert "intact (2 holdouts, 1 account of training records, 11 rows" in result.stdout
+
+    def test_wrong(self, path):
+        edit(path, "UPDATE th_queries SET value = 0.125 WHERE holdout_id = 1 AND position = 2")
+        result = self.call(str(path))
+        assert result.exit_code == 1
+        assert "'val', position 2: edited" in result.stdout
+        assert "0.125" not in result.stdout
+
+    def test_json(self, path):
+        edit(path, "UPDATE th_holdouts SET spent = 0")
+        result = self.call(str(path), "--json")
+        content = json.loads(result.stdout)
+        assert result.exit_code == 1
+        assert not content["intact"]
+        assert {f["account"] for f in content["findings"]} == {"val", "other"}
+
+    def test_neither_values_nor_secrets_are_shown(self, path):
+        connection = sqlite3.connect(path)
+        secrets = [
+            str(row[0]) for row in connection.execute("SELECT threshold FROM th_secret_thresholds")
+        ]
+        connection.close()
+        edit(path, "UPDATE th_secret_thresholds SET units = 3", "UPDATE th_queries SET units = 3")
+        shown = self.call(str(path)).stdout + self.call(str(path), "--json").stdout
+        assert secrets
+        assert not any(secret in shown for secret in secrets)
+
+    def test_cannot_be_opened(self, tmp_path):
+        result = self.call(str(tmp_path / "none.db"))
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+
+@pytest.mark.integration
+def test_on_a_server(postgres):
+    url = fill(postgres.new_url())
+    assert verify(url).findings == []
+    postgres.edit(
+        url,
+        "UPDATE th_queries SET value = 0.1 WHERE holdout_id = 1 AND position = 2",
+        "DELETE FROM th_queries WHERE holdout_id = 2 AND position = 3",
+        "UPDATE th_charges SET charge = 1 WHERE position = 2",
+        "DELETE FROM th_secret_thresholds",
+        "ALTER TABLE th_queries ADD COLUMN note text",
+    )
+    places = {(f.account, f.position) for f in verify(url).findings}
+    assert {(None, None), ("val", 2), ("val", None), ("other", 3), ("records", 2)} <= places
+    with pytest.raises(LedgerError, match="has none"):
+        verify(postgres.new_url())

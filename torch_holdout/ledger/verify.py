@@ -1,0 +1,199 @@
+"""Everything that can be wrong with a ledger, found without changing it.
+
+What is said names accounts and positions, never a value or a secret. It finds damage and careless
+edits; whoever can rewrite the whole chain, counters included, is not found out.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+import sqlalchemy as sa
+
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.backend import Backend, reason, stored_version
+from torch_holdout.ledger.engines import backend_for
+from torch_holdout.ledger.schema import charges, holdouts, keys, queries, records, thresholds
+from torch_holdout.ledger.verify_accounts import Rows, holdout_problems, records_problems
+
+
+@final
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not fit: where, and what."""
+
+    account: str | None
+    position: int | None
+    problem: str
+
+    def __str__(self) -> str:
+        where = "the ledger" if self.account is None else repr(self.account)
+        at = "" if self.position is None else f", position {self.position}"
+        return f"{where}{at}: {self.problem}"
+
+
+@final
+@dataclass(frozen=True)
+class Verification:
+    """What was looked at, and what was found."""
+
+    ledger: str
+    schema_version: int
+    holdouts: int
+    records: int
+    rows: int
+    findings: list[Finding]
+
+
+def verify(url: str) -> Verification:
+    """Check a ledger from end to end; read only.
+
+    Raises:
+        LedgerError: It cannot be opened at all.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> ledger = Ledger("memory://")
+        >>> verify(ledger.address).findings
+        []
+    """
+    backend = backend_for(url)
+    return _Reader(backend).all()
+
+
+class _Reader:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._engine = backend.reading()
+        self._findings: list[Finding] = []
+        self._seen = 0
+
+    def all(self) -> Verification:
+        version = self._version()
+        self._part(None, lambda opened: ((None, p) for p in self._backend.problems(opened)))
+        self._part(None, _secret_key_problems)
+        names: dict[str, list[Any]] = {"holdouts": [], "records": []}
+        for kind, table, rows, check in _accounts(version):
+            self._part(None, partial(_table_problems, table=table, rows=rows))
+            names[kind] = self._names(table)
+            for identity, name in names[kind]:
+                self._account(table, rows, check, identity, name)
+        return Verification(
+            ledger=self._backend.address,
+            schema_version=version,
+            holdouts=len(names["holdouts"]),
+            records=len(names["records"]),
+            rows=self._seen,
+            findings=self._findings,
+        )
+
+    def _version(self) -> int:
+        try:
+            with self._open() as connection:
+                return stored_version(connection, self._backend.address)
+        except self._backend.errors as error:
+            why = reason(error)
+        raise LedgerError(f"Cannot read the ledger {self._backend.address} ({why:.200}).")
+
+    def _names(self, table: sa.Table) -> list[Any]:
+        found: list[Any] = []
+
+        def read(connection: sa.Connection) -> Iterator[tuple[int | None, str]]:
+            found.extend(
+                connection.execute(sa.select(table.c.id, table.c.name).order_by(table.c.id))
+            )
+            yield from ()
+
+        self._part(None, read)
+        return found
+
+    def _account(
+        self, table: sa.Table, rows: sa.Table, check: Any, identity: int, name: str
+    ) -> None:
+        def read(connection: sa.Connection) -> Iterator[tuple[int | None, str]]:
+            row = (
+                connection.execute(sa.select(table).where(table.c.id == identity)).mappings().one()
+            )
+            own = connection.execution_options(yield_per=1000).execute(
+                sa.select(rows).where(_owner(rows) == identity).order_by(rows.c.position)
+            )
+            counted = Rows(own.mappings())
+            if table is holdouts:
+                yield from check(row, counted, lambda: _secrets(connection, identity))
+            else:
+                yield from check(row, counted)
+            self._seen += counted.seen
+
+        self._part(name, read)
+
+    def _part(
+        self, account: str | None, check: "Callable[[sa.Connection], Iterator[tuple[Any, str]]]"
+    ) -> None:
+        """Run one check in its own transaction: what it trips over is a finding too."""
+        try:
+            with self._open() as connection:
+                for position, problem in check(connection):
+                    self._findings.append(Finding(account, position, problem))
+        except self._backend.errors as error:
+            self._findings.append(
+                Finding(account, None, f"could not be read ({reason(error):.200})")
+            )
+        except (TypeError, ValueError, KeyError, ArithmeticError):
+            self._findings.append(Finding(account, None, "could not be read: values of no kind"))
+
+    def _open(self) -> sa.Connection:
+        return self._backend.begin(self._engine, reads_only=True)
+
+
+def _accounts(version: int) -> list[tuple[str, sa.Table, sa.Table, Any]]:
+    found: list[tuple[str, sa.Table, sa.Table, Any]] = [
+        ("holdouts", holdouts, queries, holdout_problems)
+    ]
+    if version > 1:
+        found.append(("records", records, charges, records_problems))
+    return found
+
+
+def _owner(rows: sa.Table) -> sa.Column[Any]:
+    return rows.c.records_id if rows is charges else rows.c.holdout_id
+
+
+def _secrets(connection: sa.Connection, identity: int) -> set[int]:
+    """Return the units that have a secret; the secrets themselves are not read."""
+    return set(
+        connection.execute(
+            sa.select(thresholds.c.units).where(thresholds.c.holdout_id == identity)
+        ).scalars()
+    )
+
+
+def _secret_key_problems(connection: sa.Connection) -> Iterator[tuple[None, str]]:
+    found = connection.execute(sa.select(keys.c.purpose)).scalars().all()
+    if list(found) != ["fingerprint"]:
+        yield None, "expected one secret key for fingerprints: renamed data may not be recognised"
+
+
+def _table_problems(
+    connection: sa.Connection, table: sa.Table, rows: sa.Table
+) -> Iterator[tuple[None, str]]:
+    """Look for what only the whole table shows: orphans and twins."""
+    for child in [rows, *([thresholds] if table is holdouts else [])]:
+        owner = _owner(child)
+        orphans = connection.execute(
+            sa.select(sa.func.count()).where(owner.not_in(sa.select(table.c.id)))
+        ).scalar_one()
+        if orphans:
+            yield None, f"{orphans} row(s) of {child.name} belong to no account"
+    for column in (table.c.fingerprint, table.c.name, table.c.account):
+        twins = connection.execute(
+            sa.select(sa.func.min(table.c.name), sa.func.max(table.c.name), sa.func.count())
+            .where(column.is_not(None))
+            .group_by(column)
+            .having(sa.func.count() > 1)
+        )
+        for first, last, count in twins:
+            yield (
+                None,
+                f"{count} accounts in {table.name} have one {column.name}: {first!r}, {last!r}",
+            )
