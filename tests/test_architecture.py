@@ -38,6 +38,7 @@ ORDER = [
         "_guard",
         "lightning",
         "pytorch_lightning",
+        "tuning",
     ),
     *("experiments", "cli"),
 ]

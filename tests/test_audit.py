@@ -73,6 +73,7 @@ PREDICTION_TWINS = {
     "gaussian mean, noise 10 % too small",
     "half of the noise of values",
     "half of the noise of vectors",
+    "half of the noise of scores",
 }
 
 

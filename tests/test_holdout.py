@@ -710,3 +710,14 @@ class TestStatusAndCertificate:
         holdout = make_holdout(statistics={"val_loss": th.BoundedMean(0.0, 5.0)}, size=5000)
         claim = holdout.certificate()
         assert claim.user_tolerance["val_loss"] == pytest.approx(5 * claim.tolerance)
+
+
+def test_recall_finds_what_was_asked_and_charges_nothing():
+    holdout = make_holdout()
+    assert holdout.recall("val_acc", "a") is None
+    asked = ask(holdout, 30, "a")
+    ask(holdout, 30, "a", fresh=True)
+    found = holdout.recall("val_acc", "a")
+    assert (found.value, found.kind, found.source) == (asked.value, "repeat", "release")
+    assert (found.position, found.budget_left) == (1, 3)
+    assert holdout.status().queries == 2

@@ -63,7 +63,7 @@ class Blockwise(BoundedMean):
 
     def __init__(
         self,
-        metric: Any,
+        metric: Callable[..., Any],
         blocks: int,
         low: float,
         high: float,

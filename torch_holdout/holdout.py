@@ -18,18 +18,10 @@ from torch_holdout.arguments import (
     require_whole_pass,
 )
 from torch_holdout.bounds.certificate import Certificate, Interval
-from torch_holdout.checks import (
-    require_choice,
-    require_instance,
-    require_whole,
-)
+from torch_holdout.checks import require_choice, require_instance, require_whole
 from torch_holdout.data_fingerprint import DataFingerprint
-from torch_holdout.errors import (
-    HoldoutError,
-    InvalidArgumentError,
-    LedgerError,
-)
-from torch_holdout.ledger import Account, Debit, Entry, Ledger
+from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
+from torch_holdout.ledger import Account, Debit, Entry, Ledger, Stored
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.sparse_vector import to_levels
@@ -223,6 +215,13 @@ class ReusableHoldout:
         # Nothing that goes wrong inside may carry a raw value or an uncommitted answer out.
         return without_trace(lambda: self._release_all(sums, query, guesses or {}, fresh, debit))
 
+    def recall(self, name: str, query: str | WeightsFingerprint) -> Answer | None:
+        """Return what a query was answered before, free; None, and no charge, if it was not."""
+        text = query if isinstance(query, str) else query.query(query.lanes.tolist())
+        with self._ledger.account(self._attached()) as account:
+            key = _query_key(self._registration.statistic(name), text)
+            return _repeated(account, account.find(name, key))
+
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
         summary = self._ledger.summary(self._attached())
@@ -372,11 +371,9 @@ class ReusableHoldout:
             )
         key = _query_key(self._registration.statistic(name), reading.query)
         with self._ledger.account(self._attached()) as account:
-            stored = account.find(name, key)
-            if stored is not None and not fresh:
-                return Answer(
-                    stored.value, "repeat", account.budget_left, stored.kind, stored.position
-                )
+            repeated = None if fresh else _repeated(account, account.find(name, key))
+            if repeated is not None:
+                return repeated
             if account.budget_left < 1:
                 return Answer(math.nan, "exhausted", 0, None)
             records = None if debit is None else account.records(debit)
@@ -542,6 +539,12 @@ def _column(sums: SealedSums | None) -> Tensor:
 def _columns(sums: object, world: int) -> tuple[Tensor, ...]:
     parts = sums._rows if isinstance(sums, SealedSums) else []
     return gathered_rows(tuple(torch.cat(column) for column in zip(*parts, strict=True)), world)
+
+
+def _repeated(account: Account, stored: Stored | None) -> Answer | None:
+    if stored is None:
+        return None
+    return Answer(stored.value, "repeat", account.budget_left, stored.kind, stored.position)
 
 
 def _query_key(statistic: Statistic, query: str) -> str:

@@ -117,6 +117,27 @@ def test_the_largest_parameter_is_tight(delta, queries, total):
         assert queries_for(charge(found * (1 + 1e-6)), total, delta) < queries
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(0.01, 300),
+    st.one_of(st.none(), st.floats(1e-12, 0.01)),
+    st.integers(1, 100_000),
+    st.integers(1, 2000),
+    st.sampled_from([2, 3, 10, 1000]),
+    st.sampled_from([1, 2]),
+)
+def test_the_largest_parameter_anywhere(epsilon, delta, queries, parts, classes, changed):
+    """Tight up to one pico of each charge."""
+
+    def vote(eta):
+        return SoftVote(eta, parts, classes, members_changed=changed)
+
+    found = largest_parameter(vote, queries, epsilon, delta)
+    assert queries_for(vote(found), epsilon, delta) >= queries
+    if found > 1e-5:
+        assert queries_for(vote(found * (1 + 1e-5)), epsilon, delta) < queries
+
+
 @pytest.mark.parametrize(
     "call",
     [

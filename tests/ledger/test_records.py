@@ -33,6 +33,8 @@ class TestMemoryRecords(RecordsContract):
     [
         "UPDATE th_records SET spent = 0",
         "UPDATE th_records SET queries = 0",
+        "UPDATE th_records SET variation = 0",
+        "UPDATE th_charges SET variation = 0",
         "UPDATE th_charges SET charge = 1 WHERE position = 1",
         "UPDATE th_charges SET purpose = 'validation'",
         "DELETE FROM th_charges WHERE position = 2",

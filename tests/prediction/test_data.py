@@ -123,8 +123,16 @@ def test_keys_that_are_given_leave_records_unread():
 def test_what_is_refused(changes, name):
     with pytest.raises(InvalidArgumentError, match=name):
         data(**changes)
-    with pytest.raises(InvalidArgumentError, match="empty"):
-        data([])
+    for nothing in ([], iter([1])):
+        with pytest.raises(InvalidArgumentError, match="empty"):
+            data(nothing)
+
+
+def test_records_of_unequal_shapes_are_not_described():
+    ragged = [(torch.zeros(2 + (k == 7)), 0) for k in range(60)]
+    with pytest.raises(InvalidArgumentError, match="Its message is withheld") as caught:
+        epoch(data(ragged, steps_per_epoch=30))
+    assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("package", [pl, pytorch_lightning])

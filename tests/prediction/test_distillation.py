@@ -125,6 +125,12 @@ def test_an_interrupted_labelling_goes_on_where_it_stopped(tmp_path, monkeypatch
     assert predictor.status().queries == 60
     with pytest.raises(InvalidArgumentError, match="holds others'"):
         run(predictor, loader(60, seed=5))
+    other = make(ledger=url, mechanism=SoftMajority(eta=0.01))  # would claim a smaller epsilon
+    with pytest.raises(InvalidArgumentError, match="holds others'"):
+        run(other, loader(60))
+    file.write_bytes(b"cut off")
+    with pytest.raises(InvalidArgumentError, match="holds others'"):
+        run(predictor, loader(60))
     ledger = Ledger(url)
     assert ledger.records_summary(ledger.find_records("records"), check=True).queries == 60
 
@@ -137,6 +143,10 @@ def test_an_interrupted_labelling_goes_on_where_it_stopped(tmp_path, monkeypatch
         ({"public_loader": []}, "at least one batch"),
         ({"public_loader": [["text"]]}, "tensor"),
         ({"predictor": nn.Linear(4, 3)}, "predictor"),
+        ({"student": nn.Linear(5, 3)}, "student"),
+        ({"trainer": None}, "Trainer"),
+        ({"trainer": trainer(pytorch_lightning)}, "Trainer of the predictor's"),
+        ({"labels": "/nowhere/labels.pt"}, "file system refused"),
     ],
 )
 def test_bad_arguments_cost_nothing(options, words):
@@ -147,6 +157,19 @@ def test_bad_arguments_cost_nothing(options, words):
     }  # fmt: skip
     with pytest.raises(InvalidArgumentError, match=words):
         distill(**(given | options))
+    assert predictor.status().queries == 0
+
+
+def test_several_processes_would_label_anew():
+    class Wide(lightning.pytorch.Trainer):
+        world_size = 2
+
+    wide = Wide(
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False
+    )
+    predictor = make()
+    with pytest.raises(InvalidArgumentError, match="one process"):
+        distill(predictor, loader(), nn.Linear(4, 3), trainer=wide, optimizer=ADAM)
     assert predictor.status().queries == 0
 
 

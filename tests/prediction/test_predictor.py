@@ -1,11 +1,14 @@
 import copy
 import pickle
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import traceback
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch_holdout as th
@@ -24,6 +27,7 @@ from torch_holdout.prediction.mechanisms import (
     GNMax,
     NoisyMean,
     PermuteAndFlip,
+    Setting,
     SoftMajority,
 )
 
@@ -178,6 +182,80 @@ def test_copies_pickles_and_checkpoints_refund_nothing(address):
     assert predictor.status().queries == 6
 
 
+def test_models_and_mechanisms_are_not_swapped_on_a_live_predictor():
+    predictor = make()
+    for name, value in (("mechanism", LABELS[1]), ("ensemble", Members())):
+        with pytest.raises(InvalidArgumentError, match="new PrivatePredictor"):
+            setattr(predictor, name, value)
+
+
+def test_a_copy_elsewhere_keeps_the_fingerprint(address):
+    data = th.fingerprint(torch.utils.data.TensorDataset(torch.arange(6)))
+    predictor = make(ledger=address, fingerprint=data)
+    copied = pickle.loads(pickle.dumps(predictor))  # before anything was asked
+    copied(queries(1))
+    with pytest.raises(HoldoutMismatchError, match="'records'"):
+        make(ledger=address, fingerprint=data, name="new records")(queries(1))
+    records = make(fingerprint=data).records
+    with pytest.raises(SealedValueError, match="attach"):
+        pickle.dumps(records)
+
+
+def test_an_edited_capacity_is_noticed(tmp_path):
+    address = f"sqlite:///{tmp_path}/private.db"
+    make(ledger=address)(queries(1))
+    connection = sqlite3.connect(tmp_path / "private.db")
+    connection.execute("UPDATE th_records SET capacity = capacity * 1000")
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerError, match="fit together"):
+        make(ledger=address)(queries(1))
+
+
+def test_what_samplers_get_wrong_is_added_up_and_small():
+    mean = NoisyMean.for_budget(
+        epsilon=4.0, delta=1e-5, queries=1000, num_parts=20, low=0.0, high=1.0, noise="gaussian"
+    )
+    predictor = make(mean, ensemble=Members(num_outputs=1))
+    predictor(queries(1000))
+    assert 0 < predictor.status().sampler_error < 1e-5 / 50
+    assert "inexact sampling" in str(predictor.status())
+    other = SoftMajority(eta=0.1).sampler_error(Setting(num_parts=20, num_outputs=3))
+    assert other < 1e-14
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, Fraction])
+def test_numbers_of_other_kinds(kind):
+    predictor = make(budget=PrivacyBudget(epsilon=kind(4), delta=np.float32(1e-5)))
+    predictor(queries(1))
+    assert predictor.status().epsilon == 4.0
+
+
+def test_the_number_of_classes_is_known_after_the_first_answer():
+    ensemble = Members()
+    ensemble.num_outputs = None
+    predictor = make(ensemble=ensemble)
+    predictor(queries(1))
+    assert predictor.status().queries == 1
+    assert (
+        make(fingerprint=th.fingerprint(torch.utils.data.TensorDataset(torch.arange(3))))
+        .status()
+        .renaming_detected
+    )
+
+
+def test_a_fallback_is_public_and_in_eval_mode():
+    public = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.9))
+    predictor = make(on_exhausted="fallback", fallback=public, budget=PrivacyBudget(epsilon=0.01))
+    x = queries(50)
+    assert torch.equal(predictor(x), predictor(x))
+    broken = make(
+        on_exhausted="fallback", fallback=lambda x: 1 / 0, budget=PrivacyBudget(epsilon=0.01)
+    )
+    with pytest.raises(InvalidArgumentError, match="division by zero"):
+        broken(x)
+
+
 def test_a_deleted_ledger_is_not_made_again(tmp_path):
     predictor = make(ledger=f"sqlite:///{tmp_path}/private.db")
     predictor(queries(1))
@@ -277,6 +355,16 @@ def test_repeats_are_the_same_and_free():
     assert predictor.status().queries == 10
     assert torch.equal(predictor(x.flip(0)), first.flip(0))
     assert predictor.status().queries == 10
+
+
+def test_a_full_repeat_asks_the_models_nothing():
+    class Strict(Members):
+        def output_chunks(self, inputs):
+            return super().output_chunks(inputs.view(inputs.size(0), -1))  # refuses zero rows
+
+    predictor = make(ensemble=Strict(), cache=10)
+    first = predictor(queries(3))
+    assert torch.equal(predictor(queries(3)), first)
 
 
 def test_the_same_query_twice_in_a_batch():

@@ -41,26 +41,75 @@ def spent(tmp_path, name="records"):
 
 def test_both_accounts_pay_once(tmp_path):
     predictor, holdout, loader = setup(tmp_path)
-    answer = predictor.validate(holdout, "val_acc", loader)
+    answer = predictor.validate(holdout, "val_acc", loader, query="run 1")
     assert answer.kind == "release"
     assert 0 <= answer.value <= 1
     assert holdout.status().releases == 1
     step = (math.tanh(0.1) + 1 / 65536) / 0.1
     assert predictor.status().epsilon_spent == pytest.approx(step, rel=1e-6)  # forced: one step
     assert predictor.status().queries == 1
-    again = predictor.validate(holdout, "val_acc", loader)
+    again = predictor.validate(holdout, "val_acc", loader, query="run 1")
     assert (again.kind, again.value) == ("repeat", answer.value)
     assert spent(tmp_path).charges == 1
+
+
+def test_the_weights_do_not_name_the_query(tmp_path):
+    """Whether two trainings gave the same weights is a fact about the records: it costs nothing,
+    and so nothing may tell it."""
+    predictor, holdout, loader = setup(tmp_path)
+    first = predictor.validate(holdout, "val_acc", loader, query="run 1")
+    with torch.no_grad():
+        predictor.ensemble.weight.mul_(-1)
+    again = predictor.validate(holdout, "val_acc", loader, query="run 1")
+    assert (again.kind, again.value) == ("repeat", first.value)
+    assert predictor.validate(holdout, "val_acc", loader, query="run 2").kind != "repeat"
+    with pytest.raises(InvalidArgumentError, match="query"):
+        predictor.validate(holdout, "val_acc", loader, query="")
+
+
+def test_a_refused_validation_leaves_the_account_to_the_predictor(tmp_path):
+    predictor, holdout, loader = setup(tmp_path, epsilon=1.5)
+    before = predictor.plan()
+    with pytest.raises(BudgetExhaustedError):
+        predictor.validate(holdout, "val_acc", loader, query="run 1")
+    assert predictor.plan() == before
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        (th.Ladder(step=0.1), "sigma > 0"),
+        (th.Thresholdout(threshold=0.1, sigma=0.0, guess="last"), "sigma > 0"),
+        (th.SparseVector(threshold=0.1, sigma=0.1), "training guess"),
+        (th.EffectiveRounds(threshold=0.1, sigma=0.1, rounds=5), "training guess"),
+    ],
+)
+def test_holdouts_that_protect_no_training_record_are_refused(tmp_path, mechanism, words):
+    predictor, holdout, loader = setup(tmp_path, mechanism)
+    with pytest.raises(InvalidArgumentError, match=words):
+        predictor.validate(holdout, "val_acc", loader, query="run 1")
+
+
+def test_a_seeded_holdout_protects_no_training_record(tmp_path):
+    predictor, _, loader = setup(tmp_path)
+    seeded = th.ReusableHoldout(
+        f"sqlite:///{tmp_path}/both.db", name="seeded", size=40, budget=5, seed=1,
+        statistics={"val_acc": th.ZeroOne()}, mechanism=LADDER,
+    )  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="seed"):
+        predictor.validate(seeded, "val_acc", loader, query="run 1")
 
 
 def test_comparisons_and_answers_are_steps(tmp_path):
     last = th.Thresholdout(threshold=0.9, sigma=0.01, guess="last")
     predictor, holdout, loader = setup(tmp_path, last, epsilon=900.0)
-    predictor.validate(holdout, "val_acc", loader)  # forced: an answer
+    predictor.validate(holdout, "val_acc", loader, query="run 1")  # forced: an answer
     step = spent(tmp_path).spent
     with torch.no_grad():
         predictor.ensemble.weight.mul_(-1)
-    assert predictor.validate(holdout, "val_acc", loader).kind == "guess"  # a comparison
+    assert (
+        predictor.validate(holdout, "val_acc", loader, query="run 2").kind == "guess"
+    )  # a comparison
     assert spent(tmp_path).spent == 2 * step
 
 
@@ -82,18 +131,27 @@ def test_gaussian_noise_is_charged_in_rho(tmp_path):
 def test_too_small_a_records_budget_releases_and_charges_nothing(tmp_path):
     predictor, holdout, loader = setup(tmp_path, epsilon=1.5)  # one step costs 1.0, two do not fit
     with pytest.raises(BudgetExhaustedError, match="comparison and an answer"):
-        predictor.validate(holdout, "val_acc", loader)
+        predictor.validate(holdout, "val_acc", loader, query="run 1")
     assert holdout.status().queries == 0
     assert predictor.status().queries == 0
 
 
+def test_a_holdout_that_only_answers_needs_one_step(tmp_path):
+    predictor, holdout, loader = setup(tmp_path, th.LaplaceMechanism(epsilon=0.25), epsilon=1.5)
+    assert predictor.validate(holdout, "val_acc", loader, query="run 1").kind == "release"
+    (tmp_path / "b").mkdir()
+    predictor, holdout, loader = setup(tmp_path / "b")
+    with pytest.raises(InvalidArgumentError, match="inputs and labels"):
+        predictor.validate(holdout, "val_acc", [{"x": 1}], query="run 1")
+
+
 def test_an_exhausted_holdout_charges_the_records_nothing(tmp_path):
     predictor, holdout, loader = setup(tmp_path, th.LaplaceMechanism(epsilon=0.3), budget=1)
-    predictor.validate(holdout, "val_acc", loader)
+    predictor.validate(holdout, "val_acc", loader, query="run 1")
     before = spent(tmp_path)
     with torch.no_grad():
         predictor.ensemble.weight.mul_(2).add_(0.1)
-    assert predictor.validate(holdout, "val_acc", loader).kind == "exhausted"
+    assert predictor.validate(holdout, "val_acc", loader, query="run 2").kind == "exhausted"
     assert spent(tmp_path) == before
 
 
@@ -106,7 +164,7 @@ def test_a_failed_commit_charges_neither(tmp_path, monkeypatch):
 
     monkeypatch.setattr("torch_holdout.ledger.account.Account._keep_secret", fail)
     with pytest.raises(th.HoldoutError):
-        predictor.validate(holdout, "val_acc", loader)
+        predictor.validate(holdout, "val_acc", loader, query="run 1")
     monkeypatch.undo()
     assert holdout.status().queries == 0
     assert predictor.status().queries == 0
@@ -116,27 +174,27 @@ def test_training_guesses_other_ledgers_and_statistics_are_refused(tmp_path):
     train = th.Thresholdout(threshold=0.1, sigma=0.1, guess="train")
     predictor, holdout, loader = setup(tmp_path, train)
     with pytest.raises(InvalidArgumentError, match="training guess"):
-        predictor.validate(holdout, "val_acc", loader)
+        predictor.validate(holdout, "val_acc", loader, query="run 1")
     (tmp_path / "b").mkdir()
     predictor, holdout, loader = setup(tmp_path / "b")
     for name in ("val_loss", "nothing"):
         with pytest.raises(InvalidArgumentError, match="bounds 0 and 1"):
-            predictor.validate(holdout, name, loader)
+            predictor.validate(holdout, name, loader, query="run 1")
     (tmp_path / "c").mkdir()
     predictor, holdout, loader = setup(tmp_path / "c", ledger="memory://")
     with pytest.raises(InvalidArgumentError, match="one ledger"):
-        predictor.validate(holdout, "val_acc", loader)
+        predictor.validate(holdout, "val_acc", loader, query="run 1")
     (tmp_path / "d").mkdir()
     predictor, holdout, loader = setup(tmp_path / "d", rule=GNMax(sigma=5.0))
     with pytest.raises(InvalidArgumentError, match="SoftMajority"):
-        predictor.validate(holdout, "val_acc", loader)
+        predictor.validate(holdout, "val_acc", loader, query="run 1")
 
 
 def test_a_partial_pass_releases_nothing(tmp_path):
     predictor, holdout, loader = setup(tmp_path)
     short = DataLoader(loader.dataset, batch_size=16, drop_last=True)
     with pytest.raises(th.PartialPassError):
-        predictor.validate(holdout, "val_acc", short)
+        predictor.validate(holdout, "val_acc", short, query="run 1")
     assert predictor.status().queries == 0
 
 

@@ -13,7 +13,7 @@ RECORDS = {"epsilon": 1.0, "delta": None, "relation": "replace-one", "derived": 
 
 def charge(amount, queries=1):
     return ChargeEntry(
-        purpose="prediction", detail="{}", queries=queries, charge=amount, seeded=False
+        purpose="prediction", detail="{}", queries=queries, charge=amount, variation=7, seeded=False
     )
 
 
@@ -40,7 +40,7 @@ class RecordsContract:
             spend(ledger, account, 41)
         spend(ledger, account, 40, queries=4)
         found = ledger.records_summary(account, check=True)
-        assert (found.spent, found.queries, found.charges) == (100, 10, 2)
+        assert (found.spent, found.queries, found.charges, found.variation) == (100, 10, 2, 14)
         with pytest.raises(LedgerError, match="beyond the budget"):
             spend(ledger, account, 1)
 
@@ -134,7 +134,7 @@ class RecordsContract:
         ledger = Ledger(address)
         records = register(ledger)
         holdout = ledger.register("val", REGISTRATION, budget=3, private=True, fingerprint=None)
-        debit = Debit(address=address, account=records, each=25, detail="{}", seeded=False)
+        debit = Debit(address=address, account=records, each=25, most=2, detail="{}", seeded=False)
         with ledger.account(holdout) as account:
             debit.pay(account.records(debit), steps=2)
             account.record(entry("a"), None)

@@ -153,7 +153,7 @@ def largest_parameter(
     shrink = 1e-13
     while queries_for(charge(parameter), epsilon, delta) < queries:
         parameter *= 1 - shrink
-        shrink *= 2
+        shrink = min(2 * shrink, 0.5)
     return parameter
 
 
@@ -170,11 +170,12 @@ def _balanced(
     before, now = 0.0, -1.0
     at_before, at_now = excess(before), excess(now)
     for _ in range(_STEPS):
-        slope = (at_now - at_before) / (now - before)
+        # Costs grow like the parameter or its square: other slopes are kinks or rounding.
+        slope = min(3.0, max(0.5, (at_now - at_before) / (now - before)))
         before, at_before = now, at_now
         now -= min(5.0, max(-5.0, at_now / slope))
         at_now = excess(now)
-        if abs(at_now) < 1e-13 or now == before:
+        if abs(at_now) < 1e-13 or abs(now - before) < 1e-14:
             break
     return math.exp(now)
 

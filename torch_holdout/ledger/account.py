@@ -166,7 +166,7 @@ class Account:
                 "Nothing was released or charged."
             )
         opened = RecordsAccount(self._connection, row)
-        if opened.left < 2 * debit.each:
+        if opened.left < debit.most * debit.each:
             raise BudgetExhaustedError(
                 "Expected the training records' budget to cover a comparison and an answer, but it "
                 "does not. Nothing was released or charged; predictor.status() shows what is left."

@@ -21,12 +21,22 @@ Purpose = Literal["prediction", "distillation", "validation"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class ChargeEntry:
-    """Some queries and what they cost together, in picos of the account's currency."""
+    """Some queries and what they cost together.
+
+    Attributes:
+        purpose: What was asked for.
+        detail: The mechanism, as JSON.
+        queries: How many.
+        charge: In picos of the account's currency.
+        variation: Between the sampler and its law, in zeptos.
+        seeded: Whether the noise is a test seed's.
+    """
 
     purpose: Purpose
     detail: str
     queries: int
     charge: int
+    variation: int
     seeded: bool
 
 
@@ -42,6 +52,7 @@ class RecordsSummary:
     spent: int
     queries: int
     charges: int
+    variation: int
 
 
 @final
@@ -63,7 +74,7 @@ class RecordsAccount:
 
     def charge(self, entry: ChargeEntry) -> None:
         """Write a charge; one beyond the capacity is stopped and nothing is recorded."""
-        if not 0 <= entry.charge <= self.left or entry.queries < 0:
+        if not 0 <= entry.charge <= self.left or min(entry.queries, entry.variation) < 0:
             raise LedgerError("A charge beyond the budget was stopped; nothing was recorded.")
         if self._charged:
             raise LedgerError("A second charge in one transaction was stopped.")
@@ -84,6 +95,7 @@ class RecordsAccount:
                 "spent": self.spent,
                 "queries": self.queries,
                 "charges": position,
+                "variation": self._row.variation + entry.variation,
                 "chain": chain,
             },
         )
@@ -98,6 +110,7 @@ class Debit:
         address: The ledger; it must be the holdout's own.
         account: The records' account.
         each: Picos for a comparison, and again for an answer.
+        most: How many steps one answer can take: two where the holdout compares, else one.
         detail: What is charged, for the ledger.
         seeded: Whether the noise is a test seed's.
     """
@@ -105,6 +118,7 @@ class Debit:
     address: str
     account: str
     each: int
+    most: int
     detail: str
     seeded: bool
 
@@ -116,6 +130,7 @@ class Debit:
                 detail=self.detail,
                 queries=1,
                 charge=steps * self.each,
+                variation=0,  # the holdout's sampler errs by less than one zepto
                 seeded=self.seeded,
             )
         )
@@ -134,6 +149,7 @@ def new_records(
         spent=0,
         queries=0,
         charges=0,
+        variation=0,
         chain=first_link(name),
         created_at=now(),
     )
@@ -149,6 +165,7 @@ def records_summary(row: Any, address: str) -> RecordsSummary:
         spent=row.spent,
         queries=row.queries,
         charges=row.charges,
+        variation=row.variation,
     )
 
 
@@ -164,7 +181,7 @@ def check_charges(connection: sa.Connection, row: Any, address: str) -> None:
 
 
 def _charges_fit(connection: sa.Connection, row: Any) -> bool:
-    spent = asked = position = 0
+    spent = asked = position = variation = 0
     chain = first_link(row.name)
     for found in connection.execute(
         sa.select(charges).where(charges.c.records_id == row.id).order_by(charges.c.position)
@@ -175,8 +192,10 @@ def _charges_fit(connection: sa.Connection, row: Any) -> bool:
             return False
         spent += found["charge"]
         asked += found["queries"]
-    counted = (spent, asked, position, chain)
-    return counted == (row.spent, row.queries, row.charges, row.chain) and spent <= row.capacity
+        variation += found["variation"]
+    counted = (spent, asked, position, variation, chain)
+    stored = (row.spent, row.queries, row.charges, row.variation, row.chain)
+    return counted == stored and spent <= row.capacity
 
 
 CHAINED_CHARGE = (*(f.name for f in fields(ChargeEntry)), "asked_at", "version")

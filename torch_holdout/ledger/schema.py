@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
+ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 PICO = 10**12  # epsilon is kept in whole millionths of a millionth, rounded up
 
 metadata = sa.MetaData()
@@ -89,6 +90,7 @@ records = sa.Table(
     sa.Column("spent", sa.BigInteger, nullable=False),
     sa.Column("queries", sa.BigInteger, nullable=False),
     sa.Column("charges", sa.BigInteger, nullable=False),  # how many rows
+    sa.Column("variation", sa.BigInteger, nullable=False),  # zeptos, of all samplers together
     sa.Column("chain", sa.String(64), nullable=False),
     sa.Column("created_at", sa.String(40), nullable=False),
     sa.CheckConstraint("spent >= 0 AND spent <= capacity", name="th_capacity_holds"),
@@ -103,6 +105,7 @@ charges = sa.Table(
     sa.Column("detail", sa.Text, nullable=False),  # the mechanism, as JSON
     sa.Column("queries", sa.BigInteger, nullable=False),
     sa.Column("charge", sa.BigInteger, nullable=False),
+    sa.Column("variation", sa.BigInteger, nullable=False),
     sa.Column("seeded", sa.Boolean, nullable=False),
     sa.Column("asked_at", sa.String(40), nullable=False),
     sa.Column("version", sa.String(80), nullable=False),

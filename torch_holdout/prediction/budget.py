@@ -14,11 +14,14 @@ from torch_holdout.accounting.filters import (
 )
 from torch_holdout.checks import require_between, require_instance, require_text
 from torch_holdout.data_fingerprint import DataFingerprint
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import InvalidArgumentError, SealedValueError
 from torch_holdout.ledger import ChargeEntry, Debit, Ledger, Purpose, RecordsSummary
+from torch_holdout.ledger.chains import damaged
+from torch_holdout.ledger.schema import ZEPTO
 from torch_holdout.prediction.neighbours import Neighbours
 
 _LARGEST = 1000.0
+_LAST_DIGITS = 16  # picos by which two machines' logarithms may differ
 
 
 @final
@@ -46,6 +49,8 @@ class PrivacyBudget:
             )
         if self.delta is not None:
             require_between("delta", self.delta, 0, 1, ends=False)
+            object.__setattr__(self, "delta", float(self.delta))
+        object.__setattr__(self, "epsilon", float(self.epsilon))
 
     def queries_for(self, charge: Charge) -> int:
         """Return how many queries of one charge the whole budget buys.
@@ -108,6 +113,7 @@ class TrainingRecords:
     ) -> None:
         require_text("name", name)
         require_instance("budget", budget, PrivacyBudget)
+        require_instance("neighbours", neighbours, Neighbours)
         if fingerprint is not None:
             require_instance("fingerprint", fingerprint, DataFingerprint)
         self.name = name
@@ -125,14 +131,30 @@ class TrainingRecords:
         """Where the ledger is."""
         return self._ledger.address
 
-    def pay(self, charge: Charge, queries: int, *, purpose: Purpose, detail: str) -> int | None:
+    def attach(self, charge: Charge) -> str:
+        """Make the account, in the currency that suits a charge, or attach to it; return its id."""
+        if self._account is not None:
+            return self._account
+        return self._attach(best_order(charge, self.budget.epsilon, self.budget.delta))
+
+    def pay(
+        self,
+        charge: Charge,
+        queries: int,
+        *,
+        purpose: Purpose,
+        detail: str,
+        variation: float = 0.0,
+    ) -> int | None:
         """Charge some queries, all or none; committed when it returns.
+
+        ``variation`` is how far one query's sampler may be from its law.
 
         Returns:
             How many queries the account had answered before, or None if the budget is too small:
             then nothing was charged.
         """
-        account = self._attached(charge)
+        account = self.attach(charge)
         total = queries * price(charge, self._order)
         with self._ledger.records(account) as opened:
             if total > opened.left:
@@ -144,6 +166,7 @@ class TrainingRecords:
                     detail=detail,
                     queries=queries,
                     charge=total,
+                    variation=math.ceil(queries * variation * ZEPTO),
                     seeded=self.seeded,
                 )
             )
@@ -154,13 +177,14 @@ class TrainingRecords:
         found = self.summary(charge)
         return (found.capacity - found.spent) // price(charge, order_of(found))
 
-    def debit(self, charge: Charge, detail: str) -> Debit:
+    def debit(self, charge: Charge, detail: str, *, most: int) -> Debit:
         """Return what an answer of a holdout in the same ledger costs this account, per step."""
-        account = self._attached(charge)
+        account = self.attach(charge)
         return Debit(
             address=self.address,
             account=account,
             each=price(charge, self._order),
+            most=most,
             detail=detail,
             seeded=self.seeded,
         )
@@ -171,7 +195,8 @@ class TrainingRecords:
         if account is None:
             order = best_order(charge, self.budget.epsilon, self.budget.delta)
             registration, capacity = self._registration(order), self._capacity(order)
-            return RecordsSummary(self.name, registration, False, capacity, 0, 0, 0)
+            known = self._fingerprint is not None
+            return RecordsSummary(self.name, registration, known, capacity, 0, 0, 0, 0)
         if self._account is None and self._copied_from is None:
             self._attach(math.inf)  # refused here if it is another account of that name
         return self._ledger.records_summary(account)
@@ -183,21 +208,22 @@ class TrainingRecords:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        account = self._account or self._copied_from
+        if account is None and self._fingerprint is not None:
+            raise SealedValueError(
+                "Expected the records' account to exist before a handle is copied elsewhere: the "
+                "data's fingerprint stays in this process. Call attach(charge) first."
+            )
         arguments = {
             "name": self.name,
             "budget": self.budget,
             "neighbours": self.neighbours,
             "seeded": self.seeded,
         }
-        return _handle, (self.address, arguments, self._account or self._copied_from)
+        return _handle, (self.address, arguments, account)
 
     def __repr__(self) -> str:
         return f"TrainingRecords({self.address!r}, name={self.name!r}, budget={self.budget})"
-
-    def _attached(self, charge: Charge) -> str:
-        if self._account is not None:
-            return self._account
-        return self._attach(best_order(charge, self.budget.epsilon, self.budget.delta))
 
     def _attach(self, order: float) -> str:
         """Create the account with an order, or attach to it: then its own order stands."""
@@ -208,7 +234,10 @@ class TrainingRecords:
             fingerprint=self._fingerprint,
             account=self._copied_from,
         )
-        self._order = order_of(self._ledger.records_summary(self._account))
+        stored = self._ledger.records_summary(self._account)
+        self._order = order_of(stored)
+        if abs(stored.capacity - self._capacity(self._order)) > _LAST_DIGITS:
+            raise damaged(self.name, self.address)
         return self._account
 
     def _capacity(self, order: float) -> int:

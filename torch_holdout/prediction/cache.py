@@ -15,6 +15,8 @@ from torch_holdout.content import digest
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.noise import fresh_secret
 
+_TENANTS = 10_000
+
 
 @final
 class AnswerCache:
@@ -34,14 +36,14 @@ class AnswerCache:
     def __init__(self, size: int) -> None:
         self._size = size
         self._secret = fresh_secret()
-        self._answers: dict[str, OrderedDict[bytes, Tensor]] = {}
+        self._answers: OrderedDict[str, OrderedDict[bytes, Tensor]] = OrderedDict()
 
     def keys(self, tenant: str, inputs: Tensor) -> list[bytes]:
         """Return one key per query; reads the inputs back to the host."""
         if not isinstance(inputs, Tensor) or inputs.ndim < 1:
             raise InvalidArgumentError(
                 f"Expected a tensor with one row per query, but got {type(inputs).__name__}; other "
-                f"inputs need cache=False. Nothing was charged."
+                f"inputs need cache=0. Nothing was charged."
             )
         rows = inputs.detach().cpu()
         prefix = tenant.encode(errors="surrogatepass") + b"\x00"
@@ -60,6 +62,9 @@ class AnswerCache:
     def put(self, tenant: str, keys: list[bytes], answers: Tensor) -> None:
         """Keep answers; the tenant's oldest make room."""
         known = self._answers.setdefault(tenant, OrderedDict())
+        self._answers.move_to_end(tenant)
+        if len(self._answers) > _TENANTS:
+            self._answers.popitem(last=False)
         for key, answer in zip(keys, answers.detach().cpu(), strict=True):
             known[key] = answer.clone()
         while len(known) > self._size:

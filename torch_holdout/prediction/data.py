@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -91,9 +91,12 @@ class PartitionedDataHooks:
         require_whole("batch_size", batch_size, 1, 2**24)
         require_whole("steps_per_epoch", steps_per_epoch, 1, 2**31)
         require_whole("num_workers", num_workers, 0, 2**10)
-        if len(train_set) == 0:
-            raise InvalidArgumentError("Expected a dataset with records, but got an empty one.")
-        self.train_set = train_set
+        if not isinstance(train_set, Sized) or len(train_set) == 0:
+            raise InvalidArgumentError(
+                "Expected a dataset with a length and at least one record, but got an empty one, "
+                "or a stream. Pass a map-style dataset."
+            )
+        self.train_set: Any = train_set
         self.parts = parts
         self.batch_size = batch_size
         self.steps_per_epoch = steps_per_epoch
@@ -296,8 +299,7 @@ class _Gathered(Dataset[Any]):
         gather = getattr(self._dataset, "__getitems__", None)
         records = gather(indices) if gather else [self._dataset[index] for index in indices]
         as_pair = self._as_pair or _pair
-        collated: tuple[Any, Any] = tuple(default_collate([as_pair(record) for record in records]))
-        return collated
+        return _collated([as_pair(record) for record in records])
 
 
 def _unwrapped(dataset: Any) -> tuple[TensorDataset | None, Tensor | None]:
@@ -317,6 +319,19 @@ def _pair(record: Any) -> tuple[Any, Any]:
             f"{type(record).__name__}. Pass as_pair=, a function that makes the pair of a record."
         )
     return record[0], record[1]
+
+
+def _collated(pairs: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    try:
+        inputs, targets = default_collate(pairs)
+        return inputs, targets
+    except Exception as error:
+        kind = type(error).__name__
+    raise InvalidArgumentError(
+        f"Expected records that make one batch (tensors of equal shapes, or numbers), but putting "
+        f"them together raised {kind}. Its message is withheld, because it may tell of records. "
+        f"Pad or convert them in the dataset, or in `as_pair`."
+    )
 
 
 def _blanked(leaf: Any, mask: Tensor) -> Any:

@@ -1,6 +1,5 @@
 """Label public data once, privately, and train a student on it that may be asked without limit."""
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable
@@ -86,15 +85,21 @@ def distill(
             "Expected `optimizer` for a student that is no LightningModule, e.g. "
             "partial(torch.optim.Adam, lr=1e-3). Nothing was charged."
         )
+    _require_one_process(predictor, trainer)
     if predictor.mechanism.answers != "labels":
         raise InvalidArgumentError(
             "Expected a mechanism that answers with labels, e.g. SoftMajority. Nothing was charged."
         )
     inputs = _gathered(public_loader)
+    if not isinstance(student, lightning):
+        _require_student(student, loss, inputs)
     found = _labelled(predictor, inputs, batch_size, None if labels is None else Path(labels))
     kept = found != NO_CONSENSUS
     if not bool(kept.any()):
-        raise InvalidArgumentError("Expected at least one label, but members agreed on none.")
+        raise InvalidArgumentError(
+            "Expected at least one label, but members agreed on none. They were asked and charged; "
+            "take a lower threshold or a mechanism that always answers."
+        )
     loader = DataLoader(TensorDataset(inputs[kept], found[kept]), batch_size, shuffle=True)
     taught = student
     if not isinstance(student, lightning):
@@ -108,6 +113,43 @@ def distill(
         epsilon=min(cost.epsilon, budget.epsilon),
         delta=budget.delta,
         relation=plan.relation,
+    )
+
+
+def _require_one_process(predictor: PrivatePredictorHooks, trainer: Any) -> None:
+    if not isinstance(trainer, predictor.trainer_class):
+        raise InvalidArgumentError(
+            f"Expected a Trainer of the predictor's Lightning package, "
+            f"{predictor.trainer_class.__module__}, but got {type(trainer).__module__}."
+            f"{type(trainer).__name__}. Nothing was charged."
+        )
+    if trainer.world_size > 1:
+        raise InvalidArgumentError(
+            f"Expected a Trainer with one process, but this one has {trainer.world_size}: each "
+            f"would label the inputs anew, and the student would learn from all those labels. "
+            f"Distil in one process; nothing was charged."
+        )
+
+
+@torch.no_grad()
+def _require_student(
+    student: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor
+) -> None:
+    """Try the student and the loss on two public inputs, before anything is paid."""
+    training, first = student.training, inputs[:2]
+    device = next((tensor.device for tensor in student.parameters()), torch.device("cpu"))
+    try:
+        scores = student.eval()(first.to(device))
+        loss(scores, torch.zeros(len(first), dtype=torch.int64, device=device))
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+    else:
+        return
+    finally:
+        student.train(training)
+    raise InvalidArgumentError(
+        f"Expected the student and the loss to take the public inputs, but they raised {failure} "
+        f"Nothing was charged."
     )
 
 
@@ -126,7 +168,10 @@ def _labelled(
     predictor: PrivatePredictorHooks, inputs: Tensor, batch_size: int, path: Path | None
 ) -> Tensor:
     """Label what is not labelled yet; each label is kept as soon as it is paid for."""
-    found, mark = _resumed(inputs, path)
+    mark = _mark(predictor, inputs)
+    found = _resumed(mark, len(inputs), path)
+    if path is not None:
+        _keep({"labels": found, "made": mark}, path)  # what cannot be kept must not be paid for
     missing, left = len(inputs) - len(found), predictor.plan().queries_left
     if missing > left:
         raise BudgetExhaustedError(
@@ -139,21 +184,31 @@ def _labelled(
         labels = predictor.label(batch.to(device)).cpu()
         found = torch.cat([found, labels])
         if path is not None:
-            _keep({"labels": found, "inputs": mark}, path)
+            _keep({"labels": found, "made": mark}, path)
     return found
 
 
-def _resumed(inputs: Tensor, path: Path | None) -> tuple[Tensor, str]:
-    mark = hashlib.sha256(digest(inputs)).hexdigest()
+def _mark(predictor: PrivatePredictorHooks, inputs: Tensor) -> str:
+    """Say of what labels are: inputs, records and mechanism. All of it is public."""
+    made = (predictor.records.name, predictor.mechanism.identity(), digest(inputs))
+    return hashlib.sha256(repr(made).encode()).hexdigest()
+
+
+def _resumed(mark: str, count: int, path: Path | None) -> Tensor:
     if path is None or not path.exists():
-        return torch.empty(0, dtype=torch.int64), mark
-    stored = torch.load(path, weights_only=True)
-    if stored["inputs"] != mark or len(stored["labels"]) > len(inputs):
+        return torch.empty(0, dtype=torch.int64)
+    try:
+        stored = torch.load(path, weights_only=True)
+        usable = stored["made"] == mark and len(stored["labels"]) <= count
+    except Exception:  # cut off, or another program's
+        usable = False
+    if not usable:
         raise InvalidArgumentError(
-            f"Expected {path} to hold labels of these public inputs, but it holds others'. Choose "
-            f"another file. Nothing was charged."
+            f"Expected {path} to hold labels of these inputs, these records and this mechanism, "
+            f"but it holds others'. Choose another file. Nothing was charged."
         )
-    return stored["labels"], mark
+    labels: Tensor = stored["labels"]
+    return labels
 
 
 def _keep(content: dict[str, Any], path: Path) -> None:
@@ -162,9 +217,16 @@ def _keep(content: dict[str, Any], path: Path) -> None:
     try:
         torch.save(content, draft)
         os.replace(draft, path)
+    except (OSError, RuntimeError) as error:
+        failure = type(error).__name__
+    else:
+        return
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()
+        draft.unlink(missing_ok=True)
+    raise InvalidArgumentError(
+        f"Expected to write labels to {path}, but the file system refused ({failure}). Choose a "
+        f"writable folder."
+    )
 
 
 def _taught(

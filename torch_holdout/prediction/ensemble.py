@@ -3,7 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ from torch_holdout.prediction.votes import Votes
 
 _log = logging.getLogger("torch_holdout")
 _CHECKPOINT = "torch_holdout_ensemble"
+_Result = TypeVar("_Result")
 
 
 class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
@@ -65,7 +66,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         log_train_loss: Log the members' mean loss as ``train_loss``. It is *not private*: whoever
             sees it sees more than the privacy budget accounts for.
         seed: Decides the first weights and the dropout masks.
-        num_outputs: How many classes or values a model returns; found at the first step otherwise.
+        num_outputs: How many classes or values a model returns; found at the first use otherwise.
 
     Example:
         >>> from functools import partial
@@ -157,9 +158,12 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         self.members.eval()
         try:
             with torch.no_grad():
-                yield from output_chunks(
-                    self.members, x, self._inference_backend(x), self.chunk_size
-                )
+                backend = self._inference_backend(x)
+                for chunk in output_chunks(
+                    self.members, x, backend, self.chunk_size, lambda: self._twin().answer(x)
+                ):
+                    self.num_outputs = self.num_outputs or _sized(chunk)
+                    yield chunk
         finally:
             for module in training:
                 module.training = True
@@ -249,7 +253,6 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         """Return the sum of the members' losses, so that each gets its own gradient."""
         if not isinstance(batch, PartitionedBatch) or self.backend_used is None:
             raise _other_batches()
-        losses, failure = None, ""
         steps = Steps(
             template=self.members,
             loss=self.loss,
@@ -257,18 +260,15 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             chunk_size=self.chunk_size,
             first=self._first,
         )
-        try:
-            key = (self.seed, "dropout", self.current_epoch, batch_idx)
-            losses = steps.losses(batch.input, batch.target, *key)
-        except HoldoutError as error:
-            failure = str(error)
-        except Exception as error:
-            failure = self._withheld(error)
-        if losses is None:  # outside the handlers: the original must not come along as context
-            raise InvalidArgumentError(failure)
+        key = (self.seed, "dropout", self.current_epoch, batch_idx)
+        losses = self._quietly(lambda: steps.losses(batch.input, batch.target, *key))
         if self.log_train_loss:
             self.log("train_loss", losses.detach().mean(), sync_dist=True, batch_size=1)
         return losses.sum()
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute the gradients; an error in a layer's own backward tells nothing either."""
+        self._quietly(lambda: loss.backward(*args, **kwargs))  # type: ignore[no-untyped-call]
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
@@ -303,6 +303,10 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         """Say which members the tensors hold, when a strategy has cut or joined them."""
         self._first = members.start
         self._partial = not whole
+
+    def _twin(self) -> Prober:
+        """Return fresh members, whose failures are public."""
+        return Prober(self._model_fn, self.members, self.seed)
 
     def _require_whole(self) -> None:
         if self._partial:
@@ -346,6 +350,17 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             self._inference[device] = "loop" if reason else "vmap"
         return self._inference[device]
 
+    def _quietly(self, action: Callable[[], _Result]) -> _Result:
+        """Run what sees private values; its errors keep their type only."""
+        try:
+            return action()
+        except HoldoutError as error:
+            failure = str(error)
+        except Exception as error:
+            failure = self._withheld(error)
+        # Outside the handlers: the original must not come along as context.
+        raise InvalidArgumentError(failure)
+
     def _withheld(self, error: Exception) -> str:
         known = self._probe.failure if self._probe is not None else ""
         hint = f" On zeros of the same shape they raised {known}." if known else ""
@@ -367,6 +382,10 @@ def _require_fixed(loss: Loss) -> None:
         raise InvalidArgumentError(
             f"Expected `loss` to be a function of output and target, but got {type(loss).__name__}."
         )
+
+
+def _sized(outputs: Tensor) -> int:
+    return int(outputs.shape[2]) if outputs.ndim > 2 else 1
 
 
 def _require_outputs(expected: int | None, found: int | None) -> None:

@@ -58,13 +58,14 @@ class MemberParallelHooks(ShardsMembers):
 
     def on_train_end(self) -> None:
         """Give every process all members."""
-        ensemble = self._ensemble()
-        for tensor in tensors_of(ensemble.members):
-            tensor.data = gathered_members(tensor.data, ensemble.num_parts)
-        for parameter in ensemble.members.parameters():
-            parameter.grad = None
-        self._tell(whole=True)
+        self._join()
         super().on_train_end()  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        """Give every process all members also after a fit that had nothing left to do."""
+        if not self._whole and self._ensemble().trainer.state.status.value != "interrupted":
+            self._join()
+        super().teardown()  # type: ignore[misc]
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Return the weights of all members; every process takes part."""
@@ -106,6 +107,14 @@ class MemberParallelHooks(ShardsMembers):
                 f"{type(self.lightning_module).__name__}. Use another strategy."
             )
         return self.lightning_module
+
+    def _join(self) -> None:
+        ensemble = self._ensemble()
+        for tensor in tensors_of(ensemble.members):
+            tensor.data = gathered_members(tensor.data, ensemble.num_parts)
+        for parameter in ensemble.members.parameters():
+            parameter.grad = None
+        self._tell(whole=True)
 
     def _tell(self, *, whole: bool) -> None:
         ensemble = self._ensemble()

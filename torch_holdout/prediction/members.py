@@ -206,9 +206,21 @@ class _Chunked(torch.autograd.Function):
 
 
 def output_chunks(
-    template: nn.Module, x: Any, backend: Backend, chunk_size: int | None = None
+    template: nn.Module,
+    x: Any,
+    backend: Backend,
+    chunk_size: int | None = None,
+    twin: Callable[[], Tensor] | None = None,
 ) -> Iterator[Tensor]:
     """Yield the members' outputs [m, B, ...], a few members at a time.
+
+    Args:
+        template: The stacked module.
+        x: The queries.
+        backend: All members of a chunk together, or one by one.
+        chunk_size: How many members at a time.
+        twin: Answers the queries with weights that are public. If it can and a member cannot, that
+            member's failure is a fact about its records: it gives NaN instead, silently.
 
     Example:
         >>> stacked = stack_members(lambda: nn.Linear(3, 2), 5, seed=0)
@@ -223,13 +235,38 @@ def output_chunks(
     if backend == "loop":
         chunk_size = 1
     for start in range(0, members, chunk_size):
-        if chunk_size == 1:
-            own = {name: value[start] for name, value in state.items()}
-            yield _require_tensor(functional_call(template, own, (x,)))[None]
-        else:
-            own = {name: value[start : start + chunk_size] for name, value in state.items()}
-            run = vmap(lambda one: functional_call(template, one, (x,)), randomness="different")
-            yield _require_tensor(run(own))
+        own = {name: value[start : start + chunk_size] for name, value in state.items()}
+        failed = False
+        try:
+            outputs = _outputs(template, own, x)
+        except Exception as error:
+            if twin is None or isinstance(error, InvalidArgumentError):
+                raise
+            failed = True
+        if failed and twin is not None:  # outside the handler: its error must not come along
+            outputs = _outputs_or_nan(template, own, x, twin())
+        yield outputs
+
+
+def _outputs(template: nn.Module, own: State, x: Any) -> Tensor:
+    if len(next(iter(own.values()))) == 1:
+        one = {name: value[0] for name, value in own.items()}
+        return _require_tensor(functional_call(template, one, (x,)))[None]
+    run = vmap(lambda one: functional_call(template, one, (x,)), randomness="different")
+    return _require_tensor(run(own))
+
+
+def _outputs_or_nan(template: nn.Module, own: State, x: Any, pattern: Tensor) -> Tensor:
+    """Ask members one by one; one that fails says NaN, where the public twin says something."""
+
+    def said(member: int) -> Tensor:
+        try:
+            one = {name: value[member] for name, value in own.items()}
+            return _require_tensor(functional_call(template, one, (x,)))
+        except Exception:
+            return torch.full_like(pattern, torch.nan)
+
+    return torch.stack([said(member) for member in range(len(next(iter(own.values()))))])
 
 
 def convolves_much(template: nn.Module, x: Any, *, training: bool) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal, cast
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from torch_holdout.accounting import Charge, sampling_delta
+from torch_holdout.accounting import Charge
 from torch_holdout.checks import require_choice, require_instance, require_text, require_whole
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
@@ -63,7 +64,8 @@ class PrivatePredictorHooks(nn.Module):
     """
 
     trainer: Any  # Lightning's
-    module_class: ClassVar[Any] = nn.Module  # the namespace's LightningModule
+    module_class: ClassVar[Any] = nn.Module  # the namespace's LightningModule ...
+    trainer_class: ClassVar[Any] = object  # ... and Trainer
 
     def __init__(
         self,
@@ -154,30 +156,25 @@ class PrivatePredictorHooks(nn.Module):
 
     def status(self) -> PredictionStatus:
         """Return counts and privacy: all of it public."""
-        charge, setting = self.charge(), self._setting(None)
+        charge = self.charge()
         found = self._records.summary(charge)
-        variation = found.queries * self.mechanism.sampler_error(setting)
-        return status_of(
-            found,
-            self._records.address,
-            queries_left=self._records.left(charge),
-            sampler_error=sampling_delta(self._records.budget.epsilon, variation),
-        )
+        left = self._records.left(charge)
+        return status_of(found, self._records.address, queries_left=left)
 
     def charge(self) -> Charge:
         """Return what one query costs."""
         return self.mechanism.charge(self._setting(None))
 
-    def validate(
-        self, holdout: ReusableHoldout, name: str, loader: Any, *, version: str = ""
-    ) -> Answer:
+    def validate(self, holdout: ReusableHoldout, name: str, loader: Any, *, query: str) -> Answer:
         """Ask a reusable holdout for this predictor's expected accuracy, in one charge.
 
-        See ``torch_holdout.prediction.validation``.
+        ``query`` is a public name of the model: the same name is the same answer. See
+        ``torch_holdout.prediction.validation``.
         """
         return validate(
-            self.ensemble, self.mechanism, self._records, holdout, name, loader, version=version
-        )
+            self.ensemble, self.mechanism, self._records, holdout, name, loader,
+            query=query, usual=self.charge(),
+        )  # fmt: skip
 
     def private_epsilon(self, delta: float) -> PrivateValue:
         """Return the data-dependent epsilon of the votes this object has answered so far.
@@ -202,6 +199,21 @@ class PrivatePredictorHooks(nn.Module):
 
         return without_trace(answers)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("ensemble", "mechanism") and "_records" in self.__dict__:
+            raise InvalidArgumentError(
+                f"Expected a new PrivatePredictor for another {name}: this one's charges and "
+                f"checks were made for the one it has. Give it the same ledger and name; the "
+                f"records' account stays the same."
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy elsewhere must find the account: the data's fingerprint does not travel.
+        if self._declared_outputs or self._voters.num_outputs:
+            self._records.attach(self.charge())
+        return cast(dict[str, Any], super().__getstate__())  # type: ignore[no-untyped-call]
+
     def extra_repr(self) -> str:
         """Show what is public."""
         return f"mechanism={self.mechanism!r}, records={self._records!r}"
@@ -220,15 +232,18 @@ class PrivatePredictorHooks(nn.Module):
         given = {key: self._cache.get(tenant, key) for key in keys}
         # The same query twice in a batch is one query.
         new = {key: row for row, key in enumerate(keys) if given[key] is None}
-        rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
-        answers = self._ask(inputs[rows], purpose)
-        if answers is None:
-            answers = self._without_asking(inputs[rows])
-        else:
-            self._cache.put(tenant, list(new), answers)
-        given |= dict(zip(new, answers.cpu(), strict=True))
+        if new or not keys:
+            rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
+            answers = self._ask(inputs[rows], purpose)
+            if answers is None:
+                answers = self._without_asking(inputs[rows])
+            elif keys:
+                self._cache.put(tenant, list(new), answers)
+            else:
+                return answers
+            given |= dict(zip(new, answers.cpu(), strict=True))
         found = [answer for key in keys if (answer := given[key]) is not None]
-        return torch.stack(found).to(answers.device) if found else answers
+        return torch.stack(found).to(self._place())
 
     @torch.no_grad()
     def _ask(self, inputs: Any, purpose: Purpose) -> Tensor | None:
@@ -242,7 +257,13 @@ class PrivatePredictorHooks(nn.Module):
         if len(table):
             charge = self.mechanism.charge(setting)
             detail = json.dumps(self.mechanism.identity() | asdict(setting), sort_keys=True)
-            before = self._records.pay(charge, len(table), purpose=purpose, detail=detail)
+            before = self._records.pay(
+                charge,
+                len(table),
+                purpose=purpose,
+                detail=detail,
+                variation=self.mechanism.sampler_error(setting),
+            )
         if before is None:
             # What is left never grows: batches as large need not be computed any more.
             self._refused = min(len(table), self._refused or len(table))
@@ -261,9 +282,11 @@ class PrivatePredictorHooks(nn.Module):
         total: Tensor | None = None
         failure = "no outputs"
         try:
-            for outputs in self._voters.output_chunks(inputs):
-                part = self.mechanism.table(outputs)
-                total = part if total is None else total + part
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a member's may quote what it has computed
+                for outputs in self._voters.output_chunks(inputs):
+                    part = self.mechanism.table(outputs)
+                    total = part if total is None else total + part
         except HoldoutError:
             raise
         except Exception as error:
@@ -281,6 +304,7 @@ class PrivatePredictorHooks(nn.Module):
         found = declared
         if table is not None:
             found = table.shape[1] if table.ndim > 1 else 1
+            self._declared_outputs = declared or found
         if found is None:
             raise InvalidArgumentError(
                 "Expected to know the number of classes, which decides what a query costs. Fit or "
@@ -304,25 +328,29 @@ class PrivatePredictorHooks(nn.Module):
         if self.on_exhausted == "raise" or rows is None:
             raise self._exhausted(rows, self.plan().queries_left)
         if self.fallback is not None:
-            given = self.fallback(inputs)
+            given = _fallen_back(self.fallback, inputs)
             if not labels:
                 return given.to(torch.float64)
             return given.argmax(dim=-1) if given.is_floating_point() else given.to(torch.int64)
         shape = (rows,) if labels else self.mechanism.value_shape(rows, self._setting(None))
         code, kind = (OUT_OF_BUDGET, torch.int64) if labels else (math.nan, torch.float64)
-        device = next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
-        return torch.full(shape, code, dtype=kind, device=device)
+        return torch.full(shape, code, dtype=kind, device=self._place())
 
     def _exhausted(self, queries: int | None, left: int) -> BudgetExhaustedError:
         asked = "this batch" if queries is None else f"{queries} queries"
+        remedy = "ask fewer at once, or" if left else "this mechanism can be asked no more;"
         return BudgetExhaustedError(
             f"Expected the budget of records {self._records.name!r} to cover {asked}, but {left} "
-            f"queries are left. Nothing was charged and none of the batch was answered: ask fewer "
-            f"at once, or choose on_exhausted='abstain' or 'fallback'."
+            f"queries are left. Nothing was charged and none of the batch was answered: {remedy} "
+            f"choose on_exhausted='abstain' or 'fallback'."
         )
 
+    def _place(self) -> torch.device:
+        return next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
+
     def _forget_if_retrained(self) -> None:
-        weights = tuple((id(tensor), tensor._version) for tensor in self.ensemble.parameters())
+        tensors = (*self.ensemble.parameters(), *self.ensemble.buffers())
+        weights = tuple((id(tensor), tensor._version) for tensor in tensors)
         if self._cache is not None and weights != self._cached_weights:
             self._cache.clear()
             self._cached_weights = weights
@@ -330,6 +358,17 @@ class PrivatePredictorHooks(nn.Module):
     @property
     def _voters(self) -> Voters:
         return cast(Voters, self.ensemble)  # checked in __init__
+
+
+def _fallen_back(model: Callable[[Any], Tensor], inputs: Any) -> Tensor:
+    """Ask the public model, in eval mode; what it raises is public too."""
+    if isinstance(model, nn.Module):
+        model.eval()
+    try:
+        return model(inputs)
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+    raise InvalidArgumentError(f"Expected `fallback` to take the inputs, but it raised {failure}")
 
 
 def _rows(inputs: Any) -> int | None:

@@ -89,6 +89,12 @@ class Prober:
             return _told(error)
         return ""
 
+    def answer(self, x: Any) -> Tensor:
+        """Return what a model with public weights makes of queries; it raises if they are wrong."""
+        self._twins.eval()
+        with torch.no_grad():
+            return next(output_chunks(self._twins, x, "loop"))[0]
+
     def _zeros(self, leaf: Tensor) -> Tensor:
         return torch.zeros((2, *leaf.shape), dtype=leaf.dtype, device=self._device)
 

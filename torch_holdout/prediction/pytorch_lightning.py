@@ -38,3 +38,4 @@ class PrivatePredictor(PrivatePredictorHooks, LightningModule):
     """Answer queries within a budget; arguments are ``PrivatePredictorHooks``'."""
 
     module_class = LightningModule
+    trainer_class = Trainer

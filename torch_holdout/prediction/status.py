@@ -4,7 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from torch_holdout.accounting import sampling_delta
 from torch_holdout.ledger import RecordsSummary
+from torch_holdout.ledger.schema import ZEPTO
 
 
 @final
@@ -71,8 +73,7 @@ class PredictionStatus:
             smaller number than the cap is a promise.
         share_spent: Charged so far, as a share of the capacity.
         order: The Renyi order that charges are counted at; None for pure epsilon.
-        sampler_error: What inexact sampling adds to delta, over all queries so far; None without a
-            mechanism.
+        sampler_error: What inexact sampling adds to delta, over all queries so far.
         renaming_detected: Whether the account knows the records' fingerprint.
         seeded: Whether the noise is a test seed's, and so no privacy is given.
     """
@@ -87,7 +88,7 @@ class PredictionStatus:
     share_spent: float
     order: float | None
     relation: str
-    sampler_error: float | None
+    sampler_error: float
     renaming_detected: bool
     seeded: bool
 
@@ -99,6 +100,8 @@ class PredictionStatus:
             f"  epsilon at most {self.epsilon:g} over the whole budget ({at}, {self.relation}); "
             f"{self.share_spent:.1%} of it charged",
         ]
+        if self.sampler_error:
+            lines.append(f"  inexact sampling has added at most {self.sampler_error:.1g} to delta")
         if not self.renaming_detected:
             lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(train_set)")
         if self.seeded:
@@ -111,7 +114,6 @@ def status_of(
     address: str,
     *,
     queries_left: int | None = None,
-    sampler_error: float | None = None,
 ) -> PredictionStatus:
     """Return the state of an account from its counters."""
     registered = summary.registration
@@ -129,7 +131,7 @@ def status_of(
         share_spent=share,
         order=registered["derived"]["order"],
         relation=f"{verb} one {registered['unit']}",
-        sampler_error=sampler_error,
+        sampler_error=sampling_delta(registered["epsilon"], summary.variation / ZEPTO),
         renaming_detected=summary.fingerprinted,
         seeded=registered["seeded"],
     )

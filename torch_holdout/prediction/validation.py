@@ -8,6 +8,8 @@ one answer instead of one query per example.
 """
 
 import json
+import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 from torch_holdout.accounting import Charge, Concentrated, Pure
 from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
-from torch_holdout.checks import require_instance
+from torch_holdout.checks import require_instance, require_text
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.prediction.budget import TrainingRecords
@@ -27,7 +29,6 @@ from torch_holdout.ranks import on_first_rank, rank_and_world
 from torch_holdout.results import Answer
 from torch_holdout.statistics import BoundedMean, Statistic
 from torch_holdout.traces import without_trace
-from torch_holdout.weights import weights_fingerprint
 
 
 def validate(
@@ -38,7 +39,8 @@ def validate(
     name: str,
     loader: Iterable[Any],
     *,
-    version: str = "",
+    query: str,
+    usual: Charge,
 ) -> Answer:
     r"""Ask a holdout for the expected accuracy of a soft majority; charge both accounts or none.
 
@@ -55,22 +57,31 @@ def validate(
         holdout: The holdout; its mechanism must not compare with training values.
         name: A statistic of it with bounds 0 and 1, larger is better, e.g. ``th.ZeroOne()``.
         loader: The holdout's examples, batches of inputs and labels, each example once.
-        version: Whatever else decides the values (preprocessing, ...).
+        query: A public name of the model, e.g. a run and an epoch: the same name is the same
+            answer, free. The weights must not name it, because whether two trainings gave the same
+            weights is a fact about the records.
+        usual: What the predictor is mostly charged; an account that has to be made is made for it.
     """
+    require_text("query", query)
     charge = step_charge(mechanism, records, holdout, name)
     soft = _soft(mechanism)
     detail = {"holdout": holdout.name, "statistic": name, "mechanism": soft.identity()}
     _, world = rank_and_world()
 
     def ask() -> Answer:
-        mark = f"{version}|soft majority, eta {soft.eta!r}"
-        before = weights_fingerprint(ensemble, mark)
         sums = holdout.accumulator(name)
-        for inputs, target in loader:
-            sums.update(expected_accuracy(ensemble, soft, inputs, target))
-        query = before.confirmed_by(weights_fingerprint(ensemble, mark))
-        debit = records.debit(charge, json.dumps(detail, sort_keys=True))
-        return holdout.release(name, sums, query=query, debit=debit)
+        for batch in loader:
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise InvalidArgumentError(
+                    f"Expected batches of inputs and labels, but got {type(batch).__name__}. "
+                    f"Nothing was released or charged."
+                )
+            sums.update(expected_accuracy(ensemble, soft, *batch))
+        records.attach(usual)
+        most = 2 if holdout.mechanism.compares else 1
+        debit = records.debit(charge, json.dumps(detail, sort_keys=True), most=most)
+        asked = json.dumps({"records": records.name, "model": query, **soft.identity()})
+        return holdout.release(name, sums, query=asked, debit=debit)
 
     return on_first_rank(world, lambda: without_trace(ask))
 
@@ -86,7 +97,9 @@ def expected_accuracy(
     require_instance("ensemble", ensemble, Voters)
     ensemble.eval()
     votes: Any = ensemble
-    table = sum(mechanism.table(outputs) for outputs in votes.output_chunks(inputs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a member's may quote what it has computed
+        table = sum(mechanism.table(outputs) for outputs in votes.output_chunks(inputs))
     if not isinstance(table, Tensor) or table.shape[:1] != target.shape:
         raise InvalidArgumentError(
             "Expected inputs and labels with one row per example, but their numbers differ. "
@@ -105,7 +118,13 @@ def step_charge(
     """Return what a comparison, or an answer, of the holdout costs the training records."""
     eta = _soft(mechanism).eta
     require_instance("holdout", holdout, ReusableHoldout)
-    address = holdout.status().ledger
+    state = holdout.status()
+    address = state.ledger
+    if state.seeded and not records.seeded:
+        raise InvalidArgumentError(
+            "Expected a holdout with noise from the operating system: whoever knows this one's "
+            "seed knows the noise that is to protect the training records."
+        )
     if address != records.address:
         raise InvalidArgumentError(
             f"Expected the holdout and the training records in one ledger, so that both are "
@@ -129,6 +148,11 @@ def step_charge(
     members = records.neighbours.members_changed
     shift = members * expected_accuracy_sensitivity(eta) + 1 / holdout.accumulator(name).resolution
     units = holdout.size
+    if math.isinf(rule.charge_per_step(units)):
+        raise InvalidArgumentError(
+            "Expected a holdout with noise (sigma > 0): without, its answers protect no training "
+            "record."
+        )
     # What one example of the holdout moves, 1/units, is what a step is priced for.
     if rule.currency == "rho":
         return Concentrated(rule.charge_per_step(units) * (shift * units) ** 2)

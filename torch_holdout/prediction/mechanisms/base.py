@@ -33,6 +33,8 @@ class Setting:
         require_whole("num_parts", self.num_parts, 1, 2**20)
         require_whole("num_outputs", self.num_outputs, 1, 2**20)
         require_whole("members_changed", self.members_changed, 1, 2)
+        for name in ("num_parts", "num_outputs", "members_changed"):
+            object.__setattr__(self, name, int(getattr(self, name)))
 
 
 class PredictionMechanism(ABC):

@@ -13,7 +13,7 @@ from torch_holdout.noise import Uniforms
 from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS, PredictionMechanism, Setting
 from torch_holdout.prediction.mechanisms.votes import in_double, require_table, vote_table
 
-_LARGEST_SIGMA = 1e9
+_SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-6, 1e9
 
 
 @final
@@ -39,7 +39,7 @@ class GNMax(PredictionMechanism):
     sigma: float
 
     def __post_init__(self) -> None:
-        require_between("sigma", self.sigma, 1e-3, _LARGEST_SIGMA)
+        require_between("sigma", self.sigma, _SMALLEST_SIGMA, _LARGEST_SIGMA)
         object.__setattr__(self, "sigma", float(self.sigma))
 
     @classmethod
@@ -119,8 +119,8 @@ class ConfidentGNMax(PredictionMechanism):
 
     def __post_init__(self) -> None:
         require_between("threshold", self.threshold, 0, 2**20)
-        require_between("sigma_check", self.sigma_check, 1e-3, _LARGEST_SIGMA)
-        require_between("sigma_answer", self.sigma_answer, 1e-3, _LARGEST_SIGMA)
+        require_between("sigma_check", self.sigma_check, _SMALLEST_SIGMA, _LARGEST_SIGMA)
+        require_between("sigma_answer", self.sigma_answer, _SMALLEST_SIGMA, _LARGEST_SIGMA)
         for name in ("threshold", "sigma_check", "sigma_answer"):
             object.__setattr__(self, name, float(getattr(self, name)))
 

@@ -49,7 +49,9 @@ class NoisyMean(PredictionMechanism):
         epsilon: What one query costs.
         sigma: Standard deviation of the noise on the mean, in the units of the values.
         simplex: Whether members give probabilities of classes; then low is 0 and high is 1.
-        resolution: Levels of one member's value, L.
+        resolution: Levels of one member's value, L. None: 65536, and for Gaussian noise the power
+            of two that makes a level a hundredth of ``sigma``: finer ones would only add to what
+            double precision gets wrong.
 
     Example:
         >>> from torch_holdout.noise import SeededNoise
@@ -68,13 +70,14 @@ class NoisyMean(PredictionMechanism):
     epsilon: float | None = None
     sigma: float | None = None
     simplex: bool = False
-    resolution: int = 2**16
+    resolution: int | None = None
 
     def __post_init__(self) -> None:
         require_number("low", self.low)
         require_number("high", self.high)
         require_choice("noise", self.noise, ("laplace", "gaussian"))
-        require_whole("resolution", self.resolution, 1, 2**24)
+        if self.resolution is not None:
+            require_whole("resolution", self.resolution, 1, 2**24)
         wanted, other = ("epsilon", "sigma") if self.noise == "laplace" else ("sigma", "epsilon")
         require_between(wanted, getattr(self, wanted), 1e-9, 1e9)
         if getattr(self, other) is not None:
@@ -112,7 +115,7 @@ class NoisyMean(PredictionMechanism):
         high: float,
         noise: Noise,
         simplex: bool = False,
-        resolution: int = 2**16,
+        resolution: int | None = None,
     ) -> "NoisyMean":
         """Return the one with the least noise that a budget pays for this often.
 
@@ -154,7 +157,7 @@ class NoisyMean(PredictionMechanism):
         values = in_double(outputs.detach().reshape(shape[:2]))
         values = torch.nan_to_num(values, nan=self.low, posinf=self.high, neginf=self.low)
         share = (values.clamp(self.low, self.high) - self.low) / (self.high - self.low)
-        levels = (share * self.resolution).round_().clamp_(0, self.resolution).to(torch.int64)
+        levels = (share * self.levels).round_().clamp_(0, self.levels).to(torch.int64)
         return levels.sum(dim=0).to(outputs.device)
 
     def _vectors(self, outputs: Tensor) -> Tensor:
@@ -165,9 +168,9 @@ class NoisyMean(PredictionMechanism):
         # Infinity divided by infinity would not be a number.
         values = torch.where(odd, first, values.clamp(0.0, 2.0**60))
         values = values / values.sum(dim=-1, keepdim=True).clamp_(min=1.0)
-        levels = (values * self.resolution).floor_().clamp_(0, self.resolution).to(torch.int64)
+        levels = (values * self.levels).floor_().clamp_(0, self.levels).to(torch.int64)
         # A rounded division may leave one level too many; it is taken from the largest entry.
-        over = (levels.sum(dim=-1, keepdim=True) - self.resolution).clamp_(min=0)
+        over = (levels.sum(dim=-1, keepdim=True) - self.levels).clamp_(min=0)
         top = levels.argmax(dim=-1, keepdim=True)
         return levels.scatter_add(-1, top, -over).sum(dim=0).to(outputs.device)
 
@@ -179,10 +182,13 @@ class NoisyMean(PredictionMechanism):
             return Concentrated(rho_of_gaussian(self._sigma * parts, changed * width))
         if self.simplex:
             return Pure(changed * self._epsilon)
-        return DiscreteLaplace(self._scale, changed * self.resolution)
+        return DiscreteLaplace(self._scale, changed * self.levels)
 
     def answer(self, table: Tensor, setting: Setting, uniforms: Uniforms) -> Tensor:
-        """Return the noisy mean of each query: float64, in the units of the values."""
+        """Return the noisy mean of each query in the units of the values.
+
+        Double precision; on the host where the device has none.
+        """
         self._require_table(table, setting)
         shape, device = tuple(table.shape), table.device
         if self.noise == "gaussian":
@@ -190,7 +196,7 @@ class NoisyMean(PredictionMechanism):
             noise = (drawn * self._deviation(setting)).round_().to(torch.int64).to(device)
         else:
             noise = uniforms.laplace(self._scale, shape, device)
-        whole = setting.num_parts * self.resolution
+        whole = setting.num_parts * self.levels
         level = in_double((table + noise).clamp(0, whole))
         return (self.low + level * ((self.high - self.low) / whole)).clamp(self.low, self.high)
 
@@ -216,7 +222,7 @@ class NoisyMean(PredictionMechanism):
             "epsilon": self.epsilon,
             "sigma": self.sigma,
             "simplex": self.simplex,
-            "resolution": self.resolution,
+            "resolution": self.levels,
         }
 
     def sampler_error(self, setting: Setting) -> float:
@@ -231,6 +237,16 @@ class NoisyMean(PredictionMechanism):
         return outputs * (self._deviation(setting) * (2.0**-50 + 20 * 2.0**-63) + 2.0**-62)
 
     @property
+    def levels(self) -> int:
+        """Levels of one member's value."""
+        if self.resolution is not None:
+            return self.resolution
+        if self.noise == "laplace":
+            return 2**16
+        fine = 100 * (float(self.high) - float(self.low)) / self._sigma
+        return min(2**24, max(2, 2 ** math.ceil(math.log2(fine))) if fine > 2 else 2)
+
+    @property
     def _epsilon(self) -> float:
         return float(self.epsilon or 0.0)
 
@@ -241,9 +257,9 @@ class NoisyMean(PredictionMechanism):
     @property
     def _scale(self) -> float:
         """Scale of the Laplace noise, in levels."""
-        return (2 if self.simplex else 1) * self.resolution / self._epsilon
+        return (2 if self.simplex else 1) * self.levels / self._epsilon
 
     def _deviation(self, setting: Setting) -> float:
         """Return the deviation of the Gaussian noise, in levels of the sum."""
         width = self.high - self.low
-        return self._sigma * setting.num_parts * self.resolution / width
+        return self._sigma * setting.num_parts * self.levels / width

@@ -41,7 +41,7 @@ class PermuteAndFlip(PredictionMechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        require_between("epsilon", self.epsilon, 1e-9, 1e3)
+        require_between("epsilon", self.epsilon, 1e-9, 1e6)
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
     @classmethod

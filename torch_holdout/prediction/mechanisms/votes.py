@@ -47,13 +47,10 @@ def count_votes(labels: Tensor, num_classes: int) -> Tensor:
         tensor([[2, 0, 0],
                 [0, 1, 1]])
     """
-    queries = labels.shape[1]
-    first = torch.arange(0, queries * num_classes, num_classes, device=labels.device)
-    places = (labels + first).view(-1)
     # 32 bits hold any number of members, and take half of the memory.
-    counts = torch.zeros(queries * num_classes, dtype=torch.int32, device=labels.device)
-    counts.scatter_add_(0, places, torch.ones_like(places, dtype=torch.int32))
-    return counts.view(queries, num_classes).to(torch.int64)
+    counts = torch.zeros((labels.shape[1], num_classes), dtype=torch.int32, device=labels.device)
+    ones = torch.ones((), dtype=torch.int32, device=labels.device).expand(labels.T.shape)
+    return counts.scatter_add_(1, labels.T, ones).to(torch.int64)
 
 
 def require_scores(outputs: Tensor) -> None:

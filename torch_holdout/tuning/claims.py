@@ -1,0 +1,185 @@
+"""What may be claimed of a sweep's winner: a released value with its interval."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import nn
+
+from torch_holdout.bounds.certificate import Interval
+from torch_holdout.checks import require_instance
+from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
+from torch_holdout.eval_mode import require_eval
+from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.weights import weights_fingerprint
+
+FRESH = (
+    "Asked again after it was chosen: that removes the bias of having picked the luckiest noise, "
+    "not the overfitting to the holdout, which the interval covers and a new holdout cures."
+)
+
+
+class Pointer(NamedTuple):
+    """Where a trial's release stands in the ledger; what it is worth is asked there."""
+
+    trial: str
+    step: int
+    position: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The best *released* value of a sweep; never a guess, never a stale one.
+
+    Attributes:
+        trial: Which trial (Optuna: its number, Ray: its id).
+        step: After which step, as the trial reported it: that model is the winner.
+        statistic: Of what.
+        value: As released.
+        low: The population value lies above this,
+        high: and below this, with probability ``1 - failure`` for all releases of the account at
+            once, so also for the one that was picked from them.
+        failure: The probability that any of them is wrong.
+        position: Which query of the ledger it is.
+        fresh: Whether the winner was asked again after it was chosen.
+
+    Example:
+        >>> print(Claim(trial="7", step=3, statistic="val_acc", value=0.91, low=0.83, high=0.96,
+        ...             failure=0.05, position=12))
+        val_acc 0.91, released for trial 7 after step 3 (query 12 of the ledger).
+        Population value in [0.83, 0.96] with probability 0.95, for all releases at once.
+    """
+
+    trial: str
+    step: int
+    statistic: str
+    value: float
+    low: float
+    high: float
+    failure: float
+    position: int
+    fresh: bool = False
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.statistic} {self.value:.4g}, released for trial {self.trial} after step "
+            f"{self.step} (query {self.position} of the ledger).",
+            f"Population value in [{self.low:.4g}, {self.high:.4g}] with probability "
+            f"{1 - self.failure:g}, for all releases at once.",
+        ]
+        return "\n".join([*lines, FRESH] if self.fresh else lines)
+
+
+def best_claim(
+    pointers: Iterable[Pointer], holdout: ReusableHoldout, statistic: str, failure: float
+) -> Claim:
+    """Return the best release among those the trials point to, as the ledger has it."""
+    released = {
+        interval.position: interval
+        for interval in holdout.intervals(failure)
+        if interval.kind == "release" and interval.statistic == statistic
+    }
+    known = [pointer for pointer in pointers if pointer.position in released]
+    if not known:
+        raise HoldoutError(
+            f"Expected a release of {statistic!r} by one of the trials, but there is none, so "
+            f"nothing can be claimed: guesses and stale values are no claims."
+        )
+    sign = 1 if holdout.statistics[statistic].mode == "max" else -1
+    # The earliest of equals: a repeat of the same weights came later.
+    best = max(known, key=lambda p: (sign * released[p.position].value, -p.position))
+    return _claim(released[best.position], trial=best.trial, step=best.step, fresh=False)
+
+
+def reask(
+    claim: Claim,
+    holdout: ReusableHoldout,
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    values: Callable[[nn.Module, Any], Any] | None = None,
+    version: str = "",
+) -> Claim:
+    """Ask for the winner once more, with new noise: one release, recorded as asked afresh.
+
+    A value that was picked because it was the best has the luckiest noise; a fresh one does not.
+    That is all it cures: a model that overfits the holdout does so in every answer. The model must
+    be the very one of the claim (the same weights as then); another is refused and not charged.
+
+    Args:
+        claim: What ``claim(...)`` returned.
+        holdout: The account.
+        model: The winner, e.g. loaded from its checkpoint.
+        loader: The holdout's examples, each once.
+        values: ``values(model, batch)``: per-example values, or a tuple of what the statistic's own
+            function takes. None: what ``model.validation_step`` (or ``holdout_step``) returns for
+            it, and for a plain module ``(model(inputs), target)``.
+        version: As given to the guard or metric when it was first asked.
+    """
+    require_instance("claim", claim, Claim)
+    require_instance("model", model, nn.Module)
+    name, take = claim.statistic, values or _values_of(model, claim.statistic)
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        require_eval(model)
+        before = weights_fingerprint(model, version)
+        asked = holdout.recall(name, before)
+        if asked is None or asked.position != claim.position:
+            raise InvalidArgumentError(
+                f"Expected the model of the claim (trial {claim.trial} after step {claim.step}), "
+                f"but these weights are not the ones it was released for. Load that step's "
+                f"checkpoint, and pass the same version. Nothing was charged."
+            )
+        sums = holdout.accumulator(name)
+        with torch.no_grad():
+            for batch in loader:
+                found = take(model, batch)
+                sums.update(*(found if isinstance(found, tuple) else (found,)))
+        query = before.confirmed_by(weights_fingerprint(model, version))
+        answer = holdout.release(name, sums, query=query, fresh=True)
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+    if answer.kind == "exhausted":
+        raise BudgetExhaustedError(
+            f"Expected a release left for the winner, but all {holdout.budget} of holdout "
+            f"{holdout.name!r} are spent. The claim stands as it is; plan one more next time."
+        )
+    interval = holdout.interval(answer, claim.failure)
+    return _claim(interval, trial=claim.trial, step=claim.step, fresh=True)
+
+
+def _claim(interval: Interval, *, trial: str, step: int, fresh: bool) -> Claim:
+    return Claim(
+        trial=trial,
+        step=step,
+        statistic=interval.statistic,
+        value=interval.value,
+        low=interval.low,
+        high=interval.high,
+        failure=interval.failure,
+        position=interval.position,
+        fresh=fresh,
+    )
+
+
+def _values_of(model: nn.Module, name: str) -> Callable[[nn.Module, Any], Any]:
+    step = getattr(model, "holdout_step", None) or getattr(model, "validation_step", None)
+    if step is not None:
+        return lambda _, batch: step(_moved(batch, model), 0)[name]
+
+    def of_pair(model: nn.Module, batch: Any) -> Any:
+        inputs, target = _moved(batch, model)
+        return model(inputs), target
+
+    return of_pair
+
+
+def _moved(batch: Any, model: nn.Module) -> Any:
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    if isinstance(batch, list | tuple):
+        return [part.to(device) if isinstance(part, torch.Tensor) else part for part in batch]
+    return batch.to(device) if isinstance(batch, torch.Tensor) else batch

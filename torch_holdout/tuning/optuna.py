@@ -1,0 +1,228 @@
+"""An Optuna study whose trials share one holdout.
+
+::
+
+    def objective(trial):
+        with sharing(trial, holdout, "val_acc") as shared:
+            net = Net(lr=trial.suggest_float("lr", 1e-4, 1e-1, log=True))
+            guard = HoldoutGuard(holdout)
+            L.Trainer(callbacks=[guard, shared.pruning(guard)]).fit(net, train_loader, val_loader)
+            return shared.value
+
+    study.optimize(objective, n_trials=100)
+    print(claim(study, holdout))
+
+The study, its samplers and pruners read what the holdout published and nothing else. A released
+value is reported as it is. So is a guess that is near the holdout's value (Thresholdout and its
+kin): it is off by up to the threshold and its noise, good enough to prune by and not good enough to
+claim. A Ladder's guess is not reported: it is the best of any trial. A stale value, repeated after
+the budget is gone, is never reported. ``study.best_value`` may therefore be a guess; ``claim``
+never is.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, final
+
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.results import Answer
+from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
+from torch_holdout.tuning.reporting import (
+    callback_class,
+    guarded_by,
+    one_statistic,
+    require_one_process,
+    tells_the_value,
+)
+
+try:
+    import optuna
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "torch_holdout.tuning.optuna needs Optuna: pip install 'torch-holdout[optuna]'"
+    ) from error
+
+__all__ = ["Claim", "SharedTrial", "claim", "reask", "sharing"]
+
+
+@contextmanager
+def sharing(
+    trial: optuna.Trial, holdout: ReusableHoldout, statistic: str | None = None
+) -> Iterator["SharedTrial"]:
+    """Run a trial on a holdout that other trials, threads and processes ask too.
+
+    When the budget is gone, here or in another worker, the study stops: a trial that has not
+    started is pruned at once, one that runs is pruned with the last value it was answered, and one
+    that made the last release ends with it. No trial fails for it. (``study.stop()`` stops this
+    process's loop; other workers stop when they find the holdout spent. Outside of
+    ``study.optimize``, with ask and tell, there is no loop to stop and ``TrialPruned`` is raised.)
+
+    Args:
+        trial: The trial.
+        holdout: The account; on a ledger that every worker reaches.
+        statistic: What the study is about; may be left out if the holdout has only one.
+    """
+    name = one_statistic(holdout, statistic)
+    _require_direction(trial.study, holdout, name)
+    if holdout.status().exhausted:
+        _end(trial.study, holdout)
+    shared = SharedTrial(trial, holdout, name)
+    try:
+        yield shared
+    except BudgetExhaustedError:
+        _end(trial.study, holdout)
+    if holdout.status().exhausted:
+        _stop(trial.study)
+
+
+@final
+class SharedTrial:
+    """A trial's side of ``sharing``: what it was answered, told to the study."""
+
+    def __init__(self, trial: optuna.Trial, holdout: ReusableHoldout, statistic: str) -> None:
+        self._trial = trial
+        self._holdout = holdout
+        self._statistic = statistic
+        self._value: float | None = None
+        self._step = -1
+
+    @property
+    def value(self) -> float:
+        """The value the trial was last answered; without one the trial is pruned.
+
+        Never a stale one. It is what the sampler learns from; what may be claimed of the study is
+        ``claim(study, holdout)``.
+        """
+        if self._value is None:
+            raise optuna.TrialPruned("The holdout published no value for this trial.")
+        return self._value
+
+    def pruning(self, guard: Any) -> Any:
+        """Return a callback that reports each answer of a ``HoldoutGuard`` and prunes by it.
+
+        It belongs to the guard's own Lightning package and takes the place of Optuna's
+        ``PyTorchLightningPruningCallback``. One process per trial: DDP is refused.
+        """
+        guard = guarded_by(guard, self._holdout)
+        bound = type("HoldoutPruning", (_PruningHooks, callback_class(guard)), {})
+        return bound(self, guard)
+
+    def report(self, answer: Answer | None, step: int) -> None:
+        """Tell the study an answer, e.g. ``metric.answer`` in a plain loop; prune if it says so.
+
+        Args:
+            answer: From ``ReusableHoldoutMetric`` or ``holdout.release``. None (a pass that asked
+                nothing) is ignored.
+            step: How far the trial is, comparable between trials.
+
+        Raises:
+            optuna.TrialPruned: If the pruner says so, or the answer is stale.
+        """
+        if answer is None:
+            return
+        self._step = step
+        if answer.is_release and answer.position is not None:
+            # A pointer, not a count: what it is worth is asked of the ledger.
+            key = f"torch_holdout:{self._statistic}:{answer.position}"
+            self._trial.set_user_attr(key, {"trial": self._trial.number, "step": step})
+        if answer.kind == "exhausted":
+            _end(self._trial.study, self._holdout)
+        if answer.budget_left == 0:
+            _stop(self._trial.study)
+        if not tells_the_value(self._holdout.mechanism, answer):
+            return
+        self._value = answer.value
+        self._trial.report(answer.value, step)
+        if self._trial.should_prune():
+            raise optuna.TrialPruned(f"Pruned at step {step} by a published value.")
+
+    def _answered(self, answer: Answer, epoch: int) -> None:
+        # The epoch, unless there are several validations in one.
+        self.report(answer, max(epoch, self._step + 1))
+
+    def __repr__(self) -> str:
+        return f"SharedTrial(trial={self._trial.number}, statistic={self._statistic!r})"
+
+
+def claim(
+    study: optuna.Study,
+    holdout: ReusableHoldout,
+    statistic: str | None = None,
+    *,
+    failure: float = 0.05,
+) -> Claim:
+    """Return the best released value of a study's trials, and its interval from the ledger.
+
+    Complete and pruned trials count alike: a release stands, whatever became of the trial. The
+    study only says which trial asked for which query of the ledger; whether that was a release, and
+    its value, is read there. ``reask`` asks for the winner once more.
+
+    Args:
+        study: The study.
+        holdout: The account its trials shared.
+        statistic: What the study was about; may be left out if the holdout has only one.
+        failure: Probability that any interval of a release is wrong.
+    """
+    name = one_statistic(holdout, statistic)
+    states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    found = [
+        pointer
+        for trial in study.get_trials(deepcopy=False, states=states)
+        for pointer in _pointers(trial, name)
+    ]
+    return best_claim(found, holdout, name, failure)
+
+
+class _PruningHooks:
+    """Reports the guard's answers; bound to the guard's Lightning package."""
+
+    def __init__(self, shared: SharedTrial, guard: Any) -> None:
+        super().__init__()
+        self._shared = shared
+        self._guard = guard
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse what is not supported before anything runs."""
+        require_one_process(trainer)
+        if self._guard not in trainer.callbacks:
+            raise InvalidArgumentError(
+                "Expected the guard among the Trainer's callbacks, next to the pruning callback."
+            )
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Report what the guard has published."""
+        if not trainer.sanity_checking and trainer.state.fn == "fit":
+            answer = self._guard.answers[self._shared._statistic]
+            self._shared._answered(answer, trainer.current_epoch)
+
+
+def _require_direction(study: optuna.Study, holdout: ReusableHoldout, name: str) -> None:
+    wanted = f"{holdout.statistics[name].mode}imize"
+    directions = [direction.name.lower() for direction in study.directions]
+    if directions != [wanted]:
+        raise InvalidArgumentError(
+            f"Expected a study with direction {wanted!r}, because better is "
+            f"{holdout.statistics[name].mode} for {name!r}, but it has {directions}. Use "
+            f"optuna.create_study(direction={wanted!r})."
+        )
+
+
+def _pointers(trial: optuna.trial.FrozenTrial, name: str) -> Iterator[Pointer]:
+    for key, found in trial.user_attrs.items():
+        prefix, _, position = key.rpartition(":")
+        # A retried trial inherits the attributes of the failed one, which is not it.
+        if prefix == f"torch_holdout:{name}" and found.get("trial") == trial.number:
+            yield Pointer(str(trial.number), int(found["step"]), int(position))
+
+
+def _end(study: optuna.Study, holdout: ReusableHoldout) -> NoReturn:
+    _stop(study)
+    raise optuna.TrialPruned(
+        f"The {holdout.budget} releases of holdout {holdout.name!r} are spent: the study stops."
+    )
+
+
+def _stop(study: optuna.Study) -> None:
+    with suppress(RuntimeError):  # raised outside of optimize(), where there is nothing to stop
+        study.stop()

@@ -1,0 +1,275 @@
+"""Ray Tune trials that share one holdout.
+
+::
+
+    def train(config, holdout):
+        guard = HoldoutGuard(holdout)
+        callbacks = [guard, reporting(guard, ["val_acc"])]
+        L.Trainer(callbacks=callbacks).fit(Net(config["lr"]), train_loader, val_loader)
+
+    tuner = tune.Tuner(sharing(train, holdout), param_space={"lr": tune.loguniform(1e-4, 1e-1)},
+        tune_config=tune.TuneConfig(metric="val_acc", mode="max", scheduler=ASHAScheduler()))
+    print(claim(tuner.fit(), holdout, "val_acc"))
+
+Schedulers and searchers (ASHA, PBT, ...) read what the holdout published and nothing else. A
+released value is reported as it is. So is a guess that is near the holdout's value (Thresholdout
+and its kin): it is off by up to the threshold and its noise, good enough to schedule by and not
+good enough to claim. A Ladder's guess is not reported: it is the best of any trial. A stale value
+is never reported: when the budget is gone a trial ends, with what it has reported so far, and
+trials that come later end before they train.
+
+The holdout goes to the workers as a handle to the same account, whose ledger is addressed by an
+absolute path (Ray gives each trial a working directory of its own). Workers on other machines need
+a ledger that they reach: SQLite is for one machine.
+"""
+
+import logging
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch_holdout.checks import require_instance
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.results import Answer
+from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
+from torch_holdout.tuning.reporting import (
+    callback_class,
+    guarded_by,
+    one_statistic,
+    require_one_process,
+    tells_the_value,
+)
+
+try:
+    from ray import tune
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "torch_holdout.tuning.ray needs Ray Tune: pip install 'torch-holdout[ray]'"
+    ) from error
+
+__all__ = ["Claim", "claim", "reask", "report", "reporting", "sharing"]
+
+CHECKPOINT = "checkpoint"  # the file's name in a checkpoint's folder, as in Ray's own callback
+EXHAUSTED = "holdout_exhausted.txt"
+
+_log = logging.getLogger("torch_holdout")
+
+
+class _Trial:
+    """A running trial: the holdout it shares, and what became of its reports."""
+
+    def __init__(self, holdout: ReusableHoldout) -> None:
+        self.holdout = holdout
+        self.reported = False
+        self.withheld = False
+
+
+_running: ContextVar[_Trial | None] = ContextVar("running_trial", default=None)
+
+
+def sharing(
+    train: Callable[[dict[str, Any], ReusableHoldout], None], holdout: ReusableHoldout
+) -> Callable[[dict[str, Any]], None]:
+    """Make a Tune trainable of ``train(config, holdout)`` whose trials ask one account.
+
+    A trial on a spent holdout ends, whether it has started or not: its status is TERMINATED, its
+    folder has a file ``holdout_exhausted.txt`` that says so, and what it reported before stands.
+    One that has nothing to report (also when all it got were guesses of a Ladder) reports NaN
+    once, because Tune breaks off the whole sweep if a trial ends without its metric.
+
+    Args:
+        train: Trains one configuration and reports through ``reporting`` or ``report``.
+        holdout: The account, on a ledger that every worker reaches.
+    """
+    require_instance("holdout", holdout, ReusableHoldout)
+    address = holdout.status().ledger
+    if address.startswith("memory://"):
+        raise InvalidArgumentError(
+            "Expected a ledger that other processes reach, but a memory:// ledger stays in its "
+            "process and Ray's trials run in others. Use sqlite:///file.db (it is sent to the "
+            "workers as an absolute path)."
+        )
+
+    def trial(config: dict[str, Any]) -> None:
+        _run(train, config, holdout)
+
+    trial.__name__ = getattr(train, "__name__", "train")  # Tune names the experiment by it
+    return trial
+
+
+def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = True) -> Any:
+    """Return a callback that reports a ``HoldoutGuard``'s answers to Tune after each validation.
+
+    It belongs to the guard's own Lightning package and takes the place of Ray's
+    ``TuneReportCheckpointCallback``, whose checkpoints it writes too (``checkpoint`` in
+    ``tune.get_checkpoint()``'s folder). One process per trial: DDP is refused.
+
+    Args:
+        guard: The guard of this trial, on the holdout that ``sharing`` handed over.
+        metrics: Which statistics are reported. Nothing else is, whatever the module logs.
+        save_checkpoints: Whether a checkpoint goes with each report; PBT needs them.
+    """
+    guard = guarded_by(guard, _trial().holdout)
+    names = [one_statistic(guard.holdout, name) for name in _listed(metrics)]
+    bound = type("HoldoutReport", (_ReportHooks, callback_class(guard)), {})
+    return bound(guard, names, save_checkpoints)
+
+
+def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None:
+    """Report answers to Tune, e.g. ``{"val_acc": metric.answer}`` in a plain loop.
+
+    Args:
+        answers: By statistic. Nothing is reported if one of them says nothing of its trial: a
+            Ladder's guess, or None (a pass that asked nothing).
+        checkpoint: A ``ray.tune.Checkpoint``.
+
+    Raises:
+        BudgetExhaustedError: If one is stale; ``sharing`` ends the trial then.
+    """
+    trial = _trial()
+    holdout = trial.holdout
+    told: dict[str, float | int | bool] = {}
+    for name, answer in answers.items():
+        one_statistic(holdout, name)
+        if answer is not None and answer.kind == "exhausted":
+            _end(holdout)
+        if answer is None or not tells_the_value(holdout.mechanism, answer):
+            trial.withheld = True
+            return
+        told |= _row(name, answer)
+    trial.reported = True
+    tune.report(told, checkpoint=checkpoint)
+
+
+def claim(
+    results: Any, holdout: ReusableHoldout, statistic: str | None = None, *, failure: float = 0.05
+) -> Claim:
+    """Return the best released value of all trials, and its interval from the ledger.
+
+    Every report of every trial counts: a release stands, whatever became of the trial. The results
+    only say which trial asked for which query of the ledger; whether that was a release, and its
+    value, is read there. ``step`` is Ray's ``training_iteration``. ``reask`` asks for the winner
+    once more.
+
+    Args:
+        results: What ``tuner.fit()`` returned.
+        holdout: The account the trials shared.
+        statistic: Of what; may be left out if the holdout has only one.
+        failure: Probability that any interval of a release is wrong.
+    """
+    name = one_statistic(holdout, statistic)
+    found = [pointer for result in results for pointer in _pointers(result, name)]
+    return best_claim(found, holdout, name, failure)
+
+
+class _ReportHooks:
+    """Reports the guard's answers; bound to the guard's Lightning package."""
+
+    def __init__(self, guard: Any, names: list[str], save_checkpoints: bool) -> None:
+        super().__init__()
+        self._guard = guard
+        self._names = names
+        self._save_checkpoints = save_checkpoints
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse what is not supported before anything runs."""
+        require_one_process(trainer)
+        if self._guard not in trainer.callbacks:
+            raise InvalidArgumentError(
+                "Expected the guard among the Trainer's callbacks, next to the reporting callback."
+            )
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Report what the guard has published."""
+        if trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        with self._checkpoint(trainer) as checkpoint:
+            report({name: self._guard.answers[name] for name in self._names}, checkpoint)
+
+    @contextmanager
+    def _checkpoint(self, trainer: Any) -> Iterator[Any]:
+        if not self._save_checkpoints:
+            yield None
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            trainer.save_checkpoint(Path(folder) / CHECKPOINT)
+            yield tune.Checkpoint.from_directory(folder)
+
+
+def _run(
+    train: Callable[[dict[str, Any], ReusableHoldout], None],
+    config: dict[str, Any],
+    holdout: ReusableHoldout,
+) -> None:
+    trial = _Trial(holdout)
+    token = _running.set(trial)
+    try:
+        if holdout.status().exhausted:
+            _end(holdout)
+        train(config, holdout)
+    except BudgetExhaustedError as error:
+        _leave_word(str(error))
+        trial.withheld = True
+    finally:
+        _running.reset(token)
+    if trial.withheld and not trial.reported:
+        # Tune breaks off the sweep when a trial ends without its metric: say that there is none.
+        nothing = Answer(math.nan, "exhausted", holdout.status().budget_left)
+        rows = [_row(name, nothing) for name in holdout.statistics]
+        tune.report({key: value for row in rows for key, value in row.items()})
+
+
+def _row(name: str, answer: Answer) -> dict[str, float | int | bool]:
+    return {
+        name: answer.value,
+        f"holdout/{name}/is_release": answer.is_release,
+        f"holdout/{name}/position": -1 if answer.position is None else answer.position,
+        "holdout/budget_left": answer.budget_left,
+    }
+
+
+def _trial() -> _Trial:
+    trial = _running.get()
+    if trial is None:
+        raise InvalidArgumentError(
+            "Expected to be called in a trial of tune.Tuner(sharing(train, holdout)), which sees "
+            "to it that all trials ask one account."
+        )
+    return trial
+
+
+def _listed(metrics: Sequence[str]) -> Sequence[str]:
+    if isinstance(metrics, str):
+        return [metrics]
+    if not isinstance(metrics, list | tuple) or not metrics:
+        raise InvalidArgumentError(
+            "Expected `metrics` to name the statistics to report, e.g. ['val_acc']."
+        )
+    return metrics
+
+
+def _pointers(result: Any, name: str) -> Iterator[Pointer]:
+    table = result.metrics_dataframe
+    column = f"holdout/{name}/position"
+    if table is None or column not in table:
+        return
+    trial = str(result.metrics.get("trial_id"))
+    for step, position in zip(table["training_iteration"], table[column], strict=True):
+        if position == position:  # not NaN
+            yield Pointer(trial, int(step), int(position))
+
+
+def _end(holdout: ReusableHoldout) -> NoReturn:
+    raise BudgetExhaustedError(
+        f"The {holdout.budget} releases of holdout {holdout.name!r} are spent: the trial ends."
+    )
+
+
+def _leave_word(text: str) -> None:
+    _log.warning(text)
+    (Path(tune.get_context().get_trial_dir()) / EXHAUSTED).write_text(f"{text}\n")

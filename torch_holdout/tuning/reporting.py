@@ -1,0 +1,80 @@
+"""What a sweep may be told: which answers count, of which statistic, from which callback."""
+
+from typing import Any
+
+from torch_holdout._guard import HoldoutGuardHooks
+from torch_holdout.checks import require_instance
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.mechanisms import Mechanism
+from torch_holdout.results import Answer
+
+
+def tells_the_value(mechanism: Mechanism, answer: Answer) -> bool:
+    """Whether an answer says how good a model is, so that it may be compared with others.
+
+    A release does, and so does a guess that is near the holdout's value. A Ladder's guess is the
+    best value of *any* trial and says only that this one is not much better: reported, it would
+    make every poor trial look like the best. An exhausted answer says nothing.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> guess = Answer(0.9, "guess", 3, "guess", 7)
+        >>> tells_the_value(th.Thresholdout(threshold=0.1, sigma=0.01, guess="last"), guess)
+        True
+        >>> tells_the_value(th.Ladder(step=0.01), guess)
+        False
+    """
+    if answer.source is None:
+        return False
+    return answer.is_release or mechanism.guess_rule == "both"
+
+
+def one_statistic(holdout: ReusableHoldout, name: str | None) -> str:
+    """Return the statistic's name; it may be left out where there is only one."""
+    require_instance("holdout", holdout, ReusableHoldout)
+    known = list(holdout.statistics)
+    if name is None and len(known) == 1:
+        return known[0]
+    if name not in known:
+        raise InvalidArgumentError(
+            f"Expected one of the statistics {known} of holdout {holdout.name!r}, but got {name!r}."
+        )
+    return str(name)
+
+
+def guarded_by(guard: Any, holdout: ReusableHoldout) -> HoldoutGuardHooks:
+    """Return the guard if it asks this account, so that one budget holds for all trials."""
+    require_instance("guard", guard, HoldoutGuardHooks)
+    own, shared = (_place(asked) for asked in (guard.holdout, holdout))
+    if own != shared:
+        raise InvalidArgumentError(
+            f"Expected a guard on the shared holdout {shared[1]!r} in {shared[0]}, but its own is "
+            f"{own[1]!r} in {own[0]}: a second account would be a second budget. Pass the same "
+            f"holdout to both."
+        )
+    found: HoldoutGuardHooks = guard
+    return found
+
+
+def callback_class(guard: HoldoutGuardHooks) -> type:
+    """Return the Callback class of the guard's own Lightning package."""
+    for base in type(guard).__mro__:
+        if base.__name__ == "Callback" and base.__module__.split(".")[0] != "torch_holdout":
+            return base
+    raise InvalidArgumentError(
+        "Expected a HoldoutGuard from torch_holdout.lightning or torch_holdout.pytorch_lightning."
+    )
+
+
+def require_one_process(trainer: Any) -> None:
+    """Refuse a Trainer of several ranks: who may end a trial for all of them is not settled."""
+    if trainer.world_size > 1:
+        raise InvalidArgumentError(
+            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
+            f"trial under DDP is not supported. Use devices=1, or a guard without this callback."
+        )
+
+
+def _place(holdout: ReusableHoldout) -> tuple[str, str]:
+    return holdout.status().ledger, holdout.name
