@@ -1,5 +1,6 @@
 """Each example runs, at small size, and twice."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,9 +86,34 @@ def test_sensitive_records_stop_at_their_budget(tmp_path):
     assert "buys 100 queries; 40 left" in again
 
 
+def test_optuna_sweep_prints_and_draws(tmp_path):
+    picture, ledger = tmp_path / "sweep.png", f"sqlite:///{tmp_path}/holdout.db"
+    small = ("--trials", "12", "--size", "300", "--output", str(picture), "--ledger", ledger)
+    first = run("optuna_sweep.py", *small)
+    for words in ("raw holdout claims", "guarded holdout claims", "released for trial"):
+        assert words in first
+    assert picture.stat().st_size > 20_000
+    assert "not the overfitting to the holdout" in first
+    again = run("optuna_sweep.py", *small)  # the same seed, the same weights: repeats
+    assert spent(again) == spent(first) + 1  # but the winner was asked afresh once more
+
+
+def spent(printed):
+    return int(re.search(r"releases spent +(\d+) of", printed).group(1))
+
+
+def test_ray_sweep_stops_at_its_budget(tmp_path):
+    small = ("--ledger", str(tmp_path / "holdout.db"), "--trials", "2", "--epochs", "2")
+    printed = run("ray_sweep.py", *small, "--budget", "1")
+    assert printed.count("last published val_acc") == 2
+    assert "released for trial" in printed
+    assert "0 of 1 releases left (exhausted)" in printed
+
+
 def test_examples_are_all_tested():
     names = {path.name for path in (ROOT / "examples").glob("*.py")}
     known = {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py", "mechanisms.py"}
     known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
     known |= {"train.py", "train_private.py"}  # in test_configs.py
+    known |= {"optuna_sweep.py", "ray_sweep.py"}
     assert names == known

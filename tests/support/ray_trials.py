@@ -5,12 +5,11 @@ import warnings
 from pathlib import Path
 
 import torch
-import torch_holdout as th
 from ray import tune
 from torch_holdout.tuning.ray import report, reporting
 
 from support.guarded import guard_class, loader, network, per_example, trainer
-from support.holdouts import correct, make_holdout, sums_of
+from support.holdouts import correct, sums_of
 
 RAW = 0.7310585786300049  # no grid point: whatever is published differs from it
 
@@ -53,9 +52,3 @@ def failing_trial(config, holdout):
     if len(mark.read_text().splitlines()) == 1:
         raise RuntimeError("out of memory")
     report({"val_acc": answer})
-
-
-def second_account_trial(config, holdout):
-    """Make a holdout on the worker: a relative path is then in the trial's own folder."""
-    own = make_holdout("sqlite:///holdout.db", mechanism=th.LaplaceMechanism(epsilon=20.0))
-    reporting(guard_class("lightning.pytorch")(own), ["val_acc"])

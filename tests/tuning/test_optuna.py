@@ -13,6 +13,7 @@ from torch_holdout.tuning.optuna import claim, reask, sharing
 from support.guarded import NAMESPACES, fit, guard_class, loader, network, trainer
 from support.holdouts import ask, make_holdout
 from support.leaks import raw_hits
+from support.mechanisms import MECHANISMS
 from support.sweeps import (
     EVERYTHING,
     counted_objective,
@@ -191,6 +192,16 @@ def test_a_plain_loop_through_the_metric():
     assert told(study) == published(account)
 
 
+def test_threads_of_one_study_share_the_budget(tmp_path):
+    account = make_holdout(f"sqlite:///{tmp_path}/holdout.db", mechanism=EVERYTHING, budget=7)
+    study = quiet_study(pruner=optuna.pruners.NopPruner())
+    study.optimize(counted_objective(account), n_trials=30, n_jobs=3)
+    assert account.status().releases == 7
+    assert sum(len(trial.intermediate_values) for trial in study.trials) == 7
+    assert {trial.state for trial in study.trials} <= {STATE.COMPLETE, STATE.PRUNED}
+    assert len(study.trials) < 10
+
+
 def test_exhaustion_before_the_first_trial_stops_the_study():
     account = make_holdout(mechanism=EVERYTHING, budget=1)
     ask(account, 25, "earlier")
@@ -338,6 +349,8 @@ def claimed_model(account, weight=0.5):
         metric = th.ReusableHoldoutMetric(account, "val_acc", model=model.eval())
         for x, y in batches:
             metric.update(model(x), y)
+            if account.mechanism.wants_guess():
+                metric.update_train(1 - y, y)  # none right: far off, so the holdout is read
         metric.compute()
         shared.report(metric.answer, 4)
         return shared.value
@@ -362,6 +375,13 @@ def test_the_winner_is_asked_again_and_the_ledger_says_so():
         rows = connection.exec_driver_sql("SELECT query, attempt FROM th_queries").all()
     assert [attempt for _, attempt in rows] == [0, 1]
     assert rows[0][0] == rows[1][0]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in MECHANISMS if "ladder" not in rule])
+def test_a_winner_is_asked_again_whatever_the_mechanism(rule):
+    account = make_holdout(mechanism=MECHANISMS[rule])
+    study, model, batches = claimed_model(account)
+    assert reask(claim(study, account), account, model, batches).position == 2
 
 
 def test_another_model_is_not_the_winner_and_is_not_charged():

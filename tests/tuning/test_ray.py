@@ -98,6 +98,20 @@ def test_another_error_is_not_swallowed(told, tmp_path):
         tuning.report({})
 
 
+def test_a_second_account_made_in_a_trial_is_refused(told, tmp_path, monkeypatch):
+    """As on a worker: a relative path is then in the trial's own working directory."""
+    (tmp_path / "trial").mkdir()
+
+    def body(holdout):
+        monkeypatch.chdir(tmp_path / "trial")
+        own = make_holdout("sqlite:///holdout.db")
+        with pytest.raises(InvalidArgumentError, match="second budget"):
+            tuning.reporting(guard_class("lightning.pytorch")(own), ["val_acc"])
+
+    monkeypatch.chdir(tmp_path)
+    trial_of(body, tmp_path)
+
+
 def test_metrics_are_named(told, tmp_path):
     def body(holdout):
         guard = guard_class("lightning.pytorch")(holdout)

@@ -1,0 +1,42 @@
+"""A guarded Optuna study and a raw one, on labels that are coin flips.
+
+Optuna tunes how twenty models are blended. The labels are noise, so no blend is better than 50 %;
+the raw holdout claims more, the guarded one does not. A study of your own has the same shape as
+`guarded_sweep` in torch_holdout/experiments/sweep.py; with Lightning, put
+`shared.pruning(guard)` next to the guard instead of calling `shared.report`.
+"""
+
+import argparse
+from pathlib import Path
+
+from torch_holdout.experiments.sweep import BUDGET, Coins, guarded_sweep, raw_sweep
+from torch_holdout.experiments.sweep_picture import draw
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--size", type=int, default=2000, help="holdout examples")
+    parser.add_argument("--seed", type=int, default=0, help="of the data and the sampler")
+    parser.add_argument("--ledger", default="memory://", help="e.g. sqlite:///holdout.db")
+    parser.add_argument("--output", type=Path, default=Path("optuna_sweep.png"))
+    arguments = parser.parse_args()
+
+    coins = Coins(arguments.size, arguments.seed)
+    raw = raw_sweep(coins, trials=arguments.trials, seed=arguments.seed)
+    guarded = guarded_sweep(
+        coins, trials=arguments.trials, seed=arguments.seed, url=arguments.ledger
+    )
+    print(f"{arguments.trials} trials on {arguments.size} labels that are coin flips\n")
+    print(f"  raw holdout claims       {raw.claimed:6.1%}   on fresh data {raw.fresh:6.1%}")
+    print(f"  guarded holdout claims   {guarded.claimed:6.1%}   on fresh data {guarded.fresh:6.1%}")
+    print(f"  releases spent           {guarded.spent} of {BUDGET}\n\nThe guarded claim:")
+    print(guarded.claim)
+    if guarded.again is not None:
+        print(f"\nThe winner, asked once more:\n{guarded.again}")
+    draw(raw, guarded, arguments.output, size=arguments.size)
+    print(f"\nPicture: {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()
