@@ -22,6 +22,7 @@ from torch_holdout._requirements import (
     require_distinct,
     require_in_order,
     require_loaders,
+    require_own_examples,
     require_whole_loader,
 )
 from torch_holdout._watch import MetricWatch
@@ -136,6 +137,7 @@ class HoldoutGuardHooks:
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
         require_whole_loader(trainer, self.stage)
+        require_own_examples(trainer)
         require_distinct(
             [guard.dataloader_idx for guard in guards],
             [guard.holdout.name for guard in guards],

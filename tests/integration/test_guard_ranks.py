@@ -153,3 +153,11 @@ def test_weights_that_no_process_has_whole_are_refused(mark, message):
     with pytest.raises(th.HoldoutError, match=f"'layers.0.weight' is cut up by {message}"):
         trainer.validate(module, val, verbose=False)
     assert account.status().queries == 0
+
+
+def test_ranks_that_see_the_same_examples_are_refused(tmp_path):
+    codes, found, _ = run(tmp_path, "same_examples", 2)
+    assert codes[2] == [1, 1]
+    for rank in found[2]:
+        assert "Expected each of 2 ranks to evaluate examples of its own" in rank["error"]
+    assert not (tmp_path / "2" / "holdout.db").exists()

@@ -391,9 +391,24 @@ def identity_of(model):
     return found.query(found.lanes.tolist())
 
 
+def same_examples(rank, world, folder):
+    """Let tensor-parallel ranks evaluate the same examples."""
+
+    class Whole(Scaled):
+        def configure_model(self):
+            pass
+
+    strategy = ModelParallelStrategy(
+        data_parallel_size=1, tensor_parallel_size=world, process_group_backend="gloo"
+    )
+    guard = HoldoutGuard(holdouts_of_two(folder)[0])
+    loader = loaders_of_two()[1][0]
+    trainer_of(world, [guard], strategy=strategy).validate(Whole(), loader, verbose=False)
+
+
 SCENARIOS = {
     function.__name__: function
-    for function in (fixed, trained, killed_in_step, killed_after_commit, sharded)
+    for function in (fixed, trained, killed_in_step, killed_after_commit, sharded, same_examples)
 }
 
 
