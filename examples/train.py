@@ -126,7 +126,8 @@ def main(args=None):
         Classifier, Digits, subclass_mode_model=True, subclass_mode_data=True, args=args
     )
     guard = next(c for c in cli.trainer.callbacks if isinstance(c, HoldoutGuard))
-    print(f"\n{guard.holdout.status()}\n\n{guard.holdout.certificate()}")
+    if cli.trainer.is_global_zero:
+        print(f"\n{guard.holdout.status()}\n\n{guard.holdout.certificate()}")
 
 
 if __name__ == "__main__":

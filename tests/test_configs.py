@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonargparse
 import pytest
 import torch
 import torch_holdout as th
 import yaml
 from torch_holdout.ledger import Ledger
+from torch_holdout.prediction import Partition
 
 from support import guarded
 
@@ -187,6 +189,46 @@ def test_the_training_value_as_guess(cli, capsys):
     guess = ("--guard.holdout.mechanism.guess", "train", "--guard.holdout.url", "memory://")
     cli("fit", "early_stopping.yaml", *SMALL, *guess)
     assert "asked 4 times" in capsys.readouterr().out
+
+
+MECHANISMS = {
+    "Thresholdout": {
+        "threshold": 0.03,
+        "sigma": 0.01,
+        "guess": "last",
+        "initial": {"val_acc": 0.1},
+    },
+    "Ladder": {"step": 0.01, "sigma": 0.01},
+    "LaplaceMechanism": {"epsilon": 0.1},
+    "GaussianMechanism": {"sigma": 0.01},
+    "SparseVector": {"threshold": 0.03, "sigma": 0.01},
+    "EffectiveRounds": {"threshold": 0.03, "sigma": 0.01, "rounds": 9},
+}
+
+
+@pytest.mark.parametrize(("name", "options"), MECHANISMS.items(), ids=list(MECHANISMS))
+def test_every_mechanism_is_built(name, options):
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(th.ReusableHoldout, "holdout")
+    config = {"url": "memory://", "name": "val", "size": 500, "budget": 5}
+    config["statistics"] = {"val_acc": {"class_path": "torch_holdout.ZeroOne"}}
+    config["mechanism"] = {"class_path": f"torch_holdout.{name}", "init_args": options}
+    holdout = parser.instantiate_classes(parser.parse_object({"holdout": config})).holdout
+    assert holdout.mechanism == getattr(th, name)(**options)
+    assert holdout.statistics == {"val_acc": th.ZeroOne()}
+
+
+def by_first(record):
+    return int(record[0])
+
+
+@pytest.mark.parametrize("key", ["index", "content", f"{__name__}.by_first"])
+def test_every_key_of_a_partition_is_built(key):
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Partition, "parts")
+    config = parser.parse_args([f"--parts.key={key}", "--parts.num_parts=3", "--parts.seed=1"])
+    found = parser.instantiate_classes(config).parts
+    assert found == Partition(num_parts=3, key=by_first if "." in key else key, seed=1)
 
 
 @pytest.mark.parametrize("namespace", guarded.NAMESPACES)

@@ -10,7 +10,7 @@ from torch_holdout.eval_mode import require_eval
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.results import Answer
 from torch_holdout.statistics import SealedSums
-from torch_holdout.weights import WeightsFingerprint, weights_fingerprint
+from torch_holdout.weights import WeightsFingerprint, is_sharded, weights_fingerprint
 
 DIFF = """Return per-example values instead; the guard averages, guards and logs them:
      def validation_step(self, batch, batch_idx):
@@ -42,6 +42,7 @@ class Evaluation:
         }
         self._guesses: dict[str, SealedSums] = {}
         self._weights: WeightsFingerprint | None = None
+        self._sharded = is_sharded(model)
         self._share = -(-(holdout.size - rank) // world)
 
     @property
@@ -54,10 +55,16 @@ class Evaluation:
         """Whether this rank has seen its share of the examples, padding aside."""
         return all(sums.kept >= self._share for sums in self._sums.values())
 
+    def look_when_complete(self) -> None:
+        """Look once more in the last step. The ranks may have it at different moments."""
+        if self.complete and not self._sharded:
+            self.look_at_weights()
+
     def look_at_weights(self) -> None:
         """Fingerprint the weights; a second look confirms the first.
 
-        Both are taken inside a step: weight averaging swaps the weights around the pass.
+        Both are taken inside a step: weight averaging swaps the weights around the pass. Only
+        sharded weights, which the ranks must look at together, are seen again after the last.
         """
         require_eval(self._model)
         seen = weights_fingerprint(self._model, self._version)
@@ -77,6 +84,8 @@ class Evaluation:
 
     def ask(self) -> dict[str, Answer]:
         """Put the query of every statistic to the holdout."""
+        if self._sharded and self._weights is not None:
+            self.look_at_weights()
         query = "no step was run" if self._weights is None else self._weights
         return self._holdout.release_all(self._sums, query=query, guesses=self._guesses)
 

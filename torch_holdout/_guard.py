@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Literal
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from torch_holdout._evaluation import DIFF, Evaluation
 from torch_holdout._interception import Interception, Step
@@ -21,6 +22,7 @@ from torch_holdout._requirements import (
     require_distinct,
     require_in_order,
     require_loaders,
+    require_own_examples,
     require_whole_loader,
 )
 from torch_holdout._watch import MetricWatch
@@ -135,6 +137,7 @@ class HoldoutGuardHooks:
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
         require_whole_loader(trainer, self.stage)
+        require_own_examples(trainer)
         require_distinct(
             [guard.dataloader_idx for guard in guards],
             [guard.holdout.name for guard in guards],
@@ -232,6 +235,10 @@ class HoldoutGuardHooks:
         own = [*listed(loaders)][self.dataloader_idx : self.dataloader_idx + 1]
         for loader in own:
             require_in_order(loader, self.holdout.statistics)
+        if isinstance(trainer.strategy.model, DistributedDataParallel):
+            # DDP shares buffers before the next step. Inside an accumulation it would not, and the
+            # ranks would evaluate with a BatchNorm of their own each.
+            trainer.strategy.model.require_forward_param_sync = True
         rank, world = rank_and_world()
         self._evaluation = Evaluation(
             self.holdout, pl_module, version=self.version, rank=rank, world=world
@@ -285,8 +292,8 @@ class HoldoutGuardHooks:
         output = run(*args)
         self._refuse_metrics()
         evaluation.add(output)
-        if evaluation.complete and not sanity:
-            evaluation.look_at_weights()
+        if not sanity:
+            evaluation.look_when_complete()
 
     def _guess_batches(self, trainer: Any) -> Iterator[Any]:
         """Yield this rank's batches of training examples, as Lightning would hand them over."""

@@ -29,6 +29,19 @@ def require_whole_loader(trainer: Any, stage: str) -> None:
         )
 
 
+def require_own_examples(trainer: Any) -> None:
+    """Refuse a strategy under which several ranks evaluate the same examples."""
+    sampling = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}
+    parts = sampling.get("num_replicas", trainer.world_size)
+    if parts != trainer.world_size:
+        raise InvalidArgumentError(
+            f"Expected each of {trainer.world_size} ranks to evaluate examples of its own, but "
+            f"{type(trainer.strategy).__name__} cuts the data into {parts}: ranks that share a "
+            f"model's layers (tensor parallel) see the same. Use as many data-parallel ranks. "
+            f"Nothing was charged."
+        )
+
+
 def require_distinct(places: list[int], accounts: list[str], names: list[str]) -> None:
     """Refuse guards of one stage that share a loader, a holdout or a statistic's name."""
     if any(len(set(found)) != len(found) for found in (places, names, accounts)):

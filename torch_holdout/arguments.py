@@ -92,6 +92,8 @@ def require_whole_pass(
     if not steady:
         raise WeightsChangedError(
             "Expected the same weights and buffers throughout the pass and on every rank, but "
-            "they changed while the holdout was read. Call model.eval() first and do not train "
-            "inside the pass. Nothing was released or charged."
+            "they changed while the holdout was read, or the ranks have different ones. Call "
+            "model.eval() first and do not train inside the pass; where a strategy does not share "
+            "BatchNorm's running statistics, set sync_batchnorm=True. Nothing was released or "
+            "charged."
         )

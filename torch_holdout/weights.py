@@ -7,6 +7,9 @@ one-ulp-changed tensors differ; two given models collide with probability below 
 Names, dtypes, shapes, the modules' classes and settings, and hyperparameters are hashed on the
 host. What a module of the user's keeps in plain Python attributes is not seen: that is what
 ``version`` is for.
+
+Weights that ``fully_shard`` or tensor parallelism spread over ranks are put together one tensor at
+a time, so the identity is that of the whole model; all ranks must then look at the same moment.
 """
 
 import hashlib
@@ -63,7 +66,8 @@ class WeightsFingerprint:
 def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerprint:
     """Fingerprint every parameter and buffer of ``model`` on its own device, reading nothing back.
 
-    ``torch.compile`` and ``DistributedDataParallel`` wrappers do not change the result.
+    ``torch.compile`` and ``DistributedDataParallel`` wrappers do not change the result, and neither
+    does ``fully_shard``; if ``is_sharded(model)``, every rank must call this at the same moment.
 
     Args:
         model: The module whose weights the values were computed with.
@@ -78,19 +82,57 @@ def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerpri
         False
     """
     model = _unwrapped(model)
+    _reshard(model)
     described = [f"version={version!r}", f"hyperparameters={_hyperparameters(model)}"]
     described += _structure(model)
     named = list(_named_tensors(model))
     described += [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in named]
     total = torch.zeros(LANES, dtype=torch.int64, device=named[0][1].device if named else None)
     keys: dict[torch.device, Tensor] = {}
-    for index, words in enumerate(_grouped(_words(tensor) for _, tensor in named)):
+    for index, words in enumerate(_grouped(_words(_whole(tensor)) for _, tensor in named)):
         if words.device not in keys:
             keys[words.device] = _keys(words.device)
         content = _content_lanes(words, keys[words.device]).to(total.device)
         total = total + _mix(content + _signed(index * _STEP % 2**64))
     text = "\n".join(described).encode(errors="surrogatepass")
     return WeightsFingerprint(hashlib.sha256(text).hexdigest(), total)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters are spread over ranks, by ``fully_shard`` or as distributed tensors.
+
+    Example:
+        >>> is_sharded(nn.Linear(2, 2))
+        False
+    """
+    return any(_is_spread(tensor) for tensor in model.parameters()) or any(
+        _own_class(module) is not type(module) for module in model.modules()
+    )
+
+
+def _is_spread(tensor: Tensor) -> bool:
+    # By its own method: importing DTensor is slow, and its place differs between versions of torch.
+    return getattr(tensor, "full_tensor", None) is not None
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    gather = getattr(tensor, "full_tensor", None)
+    whole: Tensor = tensor if gather is None else gather()
+    return whole
+
+
+def _reshard(model: nn.Module) -> None:
+    """Put away what a forward pass has gathered: it may be of a lower precision."""
+    for module in model.modules():
+        if _own_class(module) is not type(module):
+            module.reshard()  # type: ignore[operator]
+
+
+def _own_class(module: nn.Module) -> type:
+    """Return the class of a module before ``fully_shard`` made one of its own from it."""
+    kind = type(module)
+    sharded = len(kind.__bases__) == 2 and kind.__bases__[0].__qualname__ == "FSDPModule"
+    return kind.__bases__[1] if sharded else kind
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -108,12 +150,13 @@ def _structure(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules(remove_duplicate=False):
         if not isinstance(getattr(module, "_orig_mod", None), nn.Module):
             settings = without_addresses(module.extra_repr())
-            yield f"{_plain(name)} {type(module).__qualname__} {settings} {_settings(module)}"
+            kind = _own_class(module).__qualname__
+            yield f"{_plain(name)} {kind} {settings} {_settings(module)}"
 
 
 def _settings(module: nn.Module) -> str:
     """Hash what torch's own layers keep in attributes and do not print, such as ``num_heads``."""
-    if not type(module).__module__.startswith("torch."):
+    if not _own_class(module).__module__.startswith("torch."):
         return ""  # a user's own counters may change at any time
     kept = {
         key: value
@@ -133,6 +176,7 @@ def _plain(name: str) -> str:
 
 
 def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    _require_readable(model)
     for kind, named in (
         ("parameter", model.named_parameters(remove_duplicate=False)),
         ("buffer", model.named_buffers(remove_duplicate=False)),
@@ -149,6 +193,23 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                     f"Run the model once (lazy modules) or load its weights first."
                 )
             yield f"{kind} {_plain(name)}", tensor
+
+
+def _require_readable(model: nn.Module) -> None:
+    """Refuse weights that are cut so that a process sees something else than its weights."""
+    for name, parameter in model.named_parameters():
+        if getattr(parameter, "_fsdp_flattened", False):
+            raise _unreadable(name, "FullyShardedDataParallel")
+        if getattr(parameter, "ds_tensor", None) is not None:
+            raise _unreadable(name, "DeepSpeed's stage 3")
+
+
+def _unreadable(name: str, cut: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Expected whole weights, or weights sharded by fully_shard (ModelParallelStrategy in "
+        f"Lightning), but parameter {name!r} is cut up by {cut}, so that no process has it whole "
+        f"and the query cannot be recognised. Use one of the former. Nothing was charged."
+    )
 
 
 def _grouped(tensors: Iterator[Tensor]) -> Iterator[Tensor]:
