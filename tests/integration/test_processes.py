@@ -148,7 +148,7 @@ def test_fifty_kills_hand_out_nothing_uncharged(url, tmp_path):
     log.touch()
     kill_repeatedly(url, log, times=50, leaky=False)
     missing, handed = uncommitted(url, log)
-    assert handed > 100
+    assert handed > 50  # more than the one that each kill waits for
     assert missing == 0
     status = killable(url, "thresholdout-last").status()
     assert handed <= status.queries <= handed + 50  # at most one answer lost per kill
