@@ -54,7 +54,7 @@ def test_one_two_and_four_ranks_have_the_same_sums_and_answers(tmp_path):
 
     Without noise and with an answer for every possible sum, equal answers are equal integer sums.
     """
-    codes, found, errors = run(tmp_path, "fixed", 1, 2, 4)
+    codes, found, errors = run(tmp_path, "validated", 1, 2, 4)
     assert codes == {1: [0], 2: [0] * 2, 4: [0] * 4}, errors[-3000:]
     (alone,) = without_time(found[1])
     assert len(alone["answers"]) == 5 * 2 * 4

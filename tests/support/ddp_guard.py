@@ -1,7 +1,7 @@
 """What ranks run: started by Lightning itself, or forked here, so that many start fast.
 
-``python ddp_guard.py folder 2 train`` lets Lightning start the ranks. ``... folder 1,2,4 fixed``
-forks groups of ranks one after another; each rank writes ``<world>/rank<n>.json``.
+``python ddp_guard.py folder 2 train`` lets Lightning start the ranks; ``folder 1,2,4 validated``
+forks groups of ranks one after another, and each rank writes ``<world>/rank<n>.json``.
 """
 
 import datetime
@@ -140,7 +140,7 @@ def trainer_of(world, callbacks=(), **options):
     )
 
 
-def fixed(rank, world, folder):
+def validated(rank, world, folder):
     """Validate fixed weights on holdouts of several sizes, exactly and with seeded noise."""
     seen = []
     for size in (501, 7, 3, 2, 1):
@@ -406,10 +406,8 @@ def same_examples(rank, world, folder):
     trainer_of(world, [guard], strategy=strategy).validate(Whole(), loader, verbose=False)
 
 
-SCENARIOS = {
-    function.__name__: function
-    for function in (fixed, trained, killed_in_step, killed_after_commit, sharded, same_examples)
-}
+FORKED = (validated, trained, killed_in_step, killed_after_commit, sharded, same_examples)
+SCENARIOS = {function.__name__: function for function in FORKED}
 
 
 def group_of(folder, world, scenario):
