@@ -49,8 +49,8 @@ class ReusableHoldout:
     to the same account: nothing refunds.
 
     Args:
-        url: Where the ledger is: ``sqlite:///holdout.db``, ``postgresql+psycopg://user@host/db`` for
-            many machines, or ``memory://`` for a throw-away.
+        url: Where the ledger is: ``sqlite:///holdout.db``, for many machines
+            ``postgresql+psycopg://user@host/db``, or ``memory://`` for a throw-away.
         name: The holdout's name in that ledger.
         size: How many examples it has; every evaluation must see each of them once.
         statistics: What may be asked, by name.
