@@ -109,10 +109,7 @@ class Account:
 
     def threshold(self, units: int) -> int | None:
         """Return the open round's secret threshold."""
-        if self._secrets is None:
-            found = self._connection.execute(THRESHOLDS, {"holdout": self._row.id})
-            self._secrets = {int(of): int(secret) for of, secret in found}
-        return self._secrets.get(units)
+        return self._kept_secrets().get(units)
 
     def record(self, entry: Entry, threshold: int | None) -> int:
         """Write an answer, its charge and the next secret; return the budget that is left.
@@ -173,8 +170,14 @@ class Account:
             )
         return opened
 
+    def _kept_secrets(self) -> dict[int, int]:
+        if self._secrets is None:
+            found = self._connection.execute(THRESHOLDS, {"holdout": self._row.id})
+            self._secrets = {int(of): int(secret) for of, secret in found}
+        return self._secrets
+
     def _keep_secret(self, units: int, threshold: int | None) -> None:
-        stored = self.threshold(units)
+        stored = self._kept_secrets().get(units)
         if not self.budget_left:
             self._connection.execute(DELETE_THRESHOLDS, {"holdout": self._row.id})
         elif stored != threshold:
