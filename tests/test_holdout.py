@@ -153,11 +153,15 @@ class TestBudget:
         assert self.releases_of(make_holdout(budget=5)) == 5
 
     def test_twin_with_one_too_many_is_caught(self):
+        assert self.releases_of(make_holdout(budget=6)) != 5
+
+    def test_an_edited_budget_gives_a_live_handle_nothing(self):
         holdout = make_holdout(budget=5)
         holdout.status()
         with holdout._ledger._transaction() as connection:
             connection.exec_driver_sql("UPDATE th_holdouts SET budget = budget + 1")
-        assert self.releases_of(holdout) != 5
+        with pytest.raises(LedgerError, match="fit together"):
+            self.releases_of(holdout)
 
     def test_the_database_itself_refuses_one_too_many(self, monkeypatch):
         left = property(lambda a: a.budget - a.releases + 1)

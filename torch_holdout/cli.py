@@ -181,7 +181,7 @@ def verify(
     ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check every row, sum, counter and link of a ledger, and say what is wrong; changes nothing.
+    """Check every row, sum, counter and link of a ledger, and say what is wrong; repairs nothing.
 
     Example: torch-holdout verify holdout.db
 

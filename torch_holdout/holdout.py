@@ -219,7 +219,7 @@ class ReusableHoldout:
     def recall(self, name: str, query: str | WeightsFingerprint) -> Answer | None:
         """Return what a query was answered before, free; None, and no charge, if it was not."""
         text = query if isinstance(query, str) else query.query(query.lanes.tolist())
-        with self._ledger.account(self._attached()) as account:
+        with self._ledger.account(self._attached(), budget=self.budget) as account:
             key = _query_key(self._registration.statistic(name), text)
             return _repeated(account, account.find(name, key))
 
@@ -371,7 +371,7 @@ class ReusableHoldout:
                 "answer a query again. Nothing was charged."
             )
         key = _query_key(self._registration.statistic(name), reading.query)
-        with self._ledger.account(self._attached()) as account:
+        with self._ledger.account(self._attached(), budget=self.budget) as account:
             repeated = None if fresh else _repeated(account, account.find(name, key))
             if repeated is not None:
                 return repeated

@@ -49,6 +49,7 @@ def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
         seeded=summary.registration["seeded"],
         renaming_detected=summary.fingerprinted,
         ledger=address,
+        account=summary.account,
         cost_per_release={
             name: release_charge(mechanism, s["units"]) for name, s in registered.items()
         },

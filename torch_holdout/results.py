@@ -53,6 +53,7 @@ class Status:
         sampler_error: What inexact sampling adds to delta, over all draws so far.
         renaming_detected: Whether the account knows its data's fingerprint.
         seeded: Whether the noise is a test seed's, and so no privacy is given.
+        account: A public mark of the account, to tell it from another of the same name.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Status:
     seeded: bool
     renaming_detected: bool
     ledger: str
+    account: str = field(default="", repr=False)
     rho_spent: float | None = None
     cost_per_release: dict[str, float] = field(repr=False)
     mechanism: dict[str, Any] = field(repr=False)

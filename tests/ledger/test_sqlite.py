@@ -275,11 +275,21 @@ def test_bad_urls_are_refused(url, word):
         Ledger(url)
 
 
-def test_a_password_is_refused_and_not_shown():
-    with pytest.raises(LedgerError, match="PGPASSWORD") as caught:
-        Ledger("postgresql+psycopg://user:hunter2@host/db")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://user:hunter2@host/db",
+        "postgresql+psycopg://user:a@hunter2@host/db",
+        "postgresql+psycopg://user:a@b/hunter2@host/db",
+        "postgresql+psycopg://user@host/db;password=hunter2",
+        "postgresql+psycopg://user@host/dbname=x password=hunter2",
+        "mysql://user:a@hunter2@host/db",
+    ],
+)
+def test_a_password_is_refused_and_not_shown(url):
+    with pytest.raises(LedgerError) as caught:
+        Ledger(url)
     assert "hunter2" not in str(caught.value)
-    assert "user:***@host" in str(caught.value)
 
 
 def test_sql_errors_do_not_carry_parameters(ledger):

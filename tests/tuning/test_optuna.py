@@ -441,3 +441,23 @@ def test_an_edited_study_cannot_turn_anything_into_a_claim():
         study.add_trial(optuna.trial.create_trial(value=0.99, user_attrs=forged))
     with pytest.raises(HoldoutError, match="nothing can be claimed"):
         claim(study, account)
+
+
+def test_a_study_of_one_account_claims_nothing_of_another():
+    """Positions of two ledgers mean different queries: a pointer names its account."""
+    poor, rich = make_holdout(mechanism=LAST), make_holdout(mechanism=LAST)
+    study = quiet_study()
+
+    def body(trial, shared):
+        shared.report(ask(poor, 26, "a"), 0)
+        trial.set_user_attr("torch_holdout:val_acc:note", "a user's own does no harm")
+        return shared.value
+
+    single(study, poor, body)
+    ask(rich, 50, "b")
+    assert claim(study, poor).value < 0.6
+    with pytest.raises(HoldoutError, match="on this account"):
+        claim(study, rich)
+    found = claim(study, poor)
+    with pytest.raises(InvalidArgumentError, match="another account's"):
+        reask(found, rich, nn.Linear(1, 1), [])

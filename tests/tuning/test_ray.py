@@ -47,6 +47,7 @@ def test_a_release_and_a_near_guess_are_told(told, tmp_path):
         "holdout/val_acc/is_release",
         "holdout/val_acc/position",
         "holdout/budget_left",
+        "holdout/account",
     }
 
 

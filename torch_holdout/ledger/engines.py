@@ -37,8 +37,7 @@ def _parse(url: str) -> URL:
         raise LedgerError(f"Expected a ledger URL like {_SUPPORTED}; this one is none.") from None
     if parsed.password is not None:
         raise LedgerError(
-            f"Expected no password in the ledger URL, because URLs end up in logs and checkpoints "
-            f"(it is not shown here either): {parsed}. Put it into PGPASSWORD "
-            f"or a pgpass file."
+            "Expected no password in the ledger URL, because URLs end up in logs and checkpoints "
+            "(for the same reason this one is not shown). Put it into PGPASSWORD or a pgpass file."
         )
     return parsed

@@ -11,7 +11,7 @@ from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger.account import Account, Kind, check_rows, parsed_registration
 from torch_holdout.ledger.backend import now
-from torch_holdout.ledger.chains import canonical, first_link, parsed
+from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.records import (
     RecordsAccount,
@@ -39,6 +39,7 @@ class Summary:
     rounds: int
     spent: float | None
     last_release: int
+    account: str
 
 
 @final
@@ -127,12 +128,17 @@ class Ledger:
         return account
 
     @contextlib.contextmanager
-    def account(self, account: str) -> Iterator[Account]:
-        """Open an account exclusively; leaving the block commits, an exception rolls back."""
+    def account(self, account: str, *, budget: int | None = None) -> Iterator[Account]:
+        """Open an account exclusively; leaving the block commits, an exception rolls back.
+
+        An account whose budget is not the handle's was edited, and is refused.
+        """
         with self._transaction() as connection:
             row = connection.execute(LOCK_HOLDOUT, {"which": account}).one_or_none()
             if row is None:
                 raise self._gone(account)
+            if budget not in (None, row.budget):
+                raise damaged(row.name, self.address)
             yield Account(connection, row)
 
     def summary(self, account: str, *, check: bool = False) -> Summary:
@@ -155,6 +161,7 @@ class Ledger:
                 rounds=row.rounds,
                 spent=None if row.spent is None else row.spent / PICO,
                 last_release=row.last_release,
+                account=first_link(row.account)[:16],
             )
 
     def answers(self, account: str) -> list[Recorded]:

@@ -67,9 +67,12 @@ def _install_events(engine: sa.Engine, driver: Any) -> None:
         try:
             if held.info["process"] != os.getpid():
                 raise driver.OperationalError("a transaction was carried over a fork")
+            held.info["warned"] = False
             done = held.driver_connection.execute("COMMIT", prepare=False).statusmessage
             if done != "COMMIT":
                 raise driver.OperationalError("the transaction was lost before it was committed")
+            if held.info["warned"]:  # e.g. a wait for a replica was cancelled
+                raise driver.OperationalError("the server warned that the commit is not safe")
         except driver.Error as error:
             connection.invalidate(error)
             raise
@@ -79,6 +82,7 @@ def _connected(connection: Any, record: Any) -> None:
     if connection.info.server_version >= 14_00_00:
         connection.execute(f"SET idle_session_timeout = '{2 * _IDLE_SECONDS}s'")
     record.info["process"], record.info["used"] = os.getpid(), time.monotonic()
+    connection.add_notice_handler(lambda notice: record.info.update(warned=True))
 
 
 def _checked_out(connection: Any, record: Any, _: Any) -> None:

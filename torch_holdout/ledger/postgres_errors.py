@@ -9,7 +9,10 @@ _BUSY_TEXTS = ("starting up", "shutting down", "too many clients", "recovery mod
 
 
 def said(cause: BaseException | None) -> str:
-    """Return the last line of what the driver said: the others are about the same attempt."""
+    """Return what the server or the driver said, in one line and without a row's content."""
+    primary = getattr(getattr(cause, "diag", None), "message_primary", None)
+    if primary:  # what follows it may quote the row
+        return str(primary)[:300]
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     text = next((line for line in lines if "failed:" in line), lines[0] if lines else "")
     return text.removeprefix("- ")[:300] or type(cause).__name__

@@ -27,11 +27,13 @@ def connection_parameters(url: URL) -> dict[str, Any]:
     host = options.pop("host", None) if url.host is None else url.host
     whole = url.drivername == _DRIVER and url.username and url.database and "host" not in options
     repeated = [name for name, value in url.query.items() if not isinstance(value, str)]
-    if not whole or repeated or not isinstance(host, str) or not host or "," in host:
+    odd = set(",@ ;=") & set(f"{host}{url.database}")
+    if not whole or repeated or odd or not isinstance(host, str) or not host:
+        # Not shown: what is in the wrong place may be a password.
         raise LedgerError(
             f"Expected a PostgreSQL ledger like {_DRIVER}://user@host:5432/database, or "
             f"{_DRIVER}://user@/database?host=/folder/of/its/socket, with one user, one host and "
-            f"one database, but got {url}."
+            f"one database, but got another URL."
         )
     return {
         "user": url.username,

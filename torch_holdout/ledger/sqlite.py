@@ -4,7 +4,6 @@ import contextlib
 import os
 import sqlite3
 import stat
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from torch_holdout.ledger.backend import (
 )
 from torch_holdout.ledger.mounts import network_file_system
 from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, keys
+from torch_holdout.ledger.turns import turn
 from torch_holdout.noise import fresh_secret
 
 DATABASE_ERRORS = (sa.exc.SQLAlchemyError, sqlite3.Error)
@@ -76,15 +76,8 @@ class SqliteBackend:
 
     @contextlib.contextmanager
     def exclusive(self, *, reads_only: bool) -> Iterator[None]:
-        """Let one thread of this process write at a time.
-
-        SQLite would do that too, but POSIX drops a process's locks on a file whenever the process
-        closes that file, and opening a ledger looks into its header: not beside a writer.
-        """
-        if reads_only:
-            yield
-            return
-        with _threads.setdefault(self._path, threading.RLock()):
+        """Let one thread of this process use the file at a time, readers too."""
+        with turn(self._path):
             yield
 
     def exists(self) -> bool:
@@ -93,7 +86,8 @@ class SqliteBackend:
 
     def reading(self) -> sa.Engine:
         """Return an engine that changes nothing, not even the file of an older version."""
-        self._check_header()
+        with turn(self._path):
+            self._check_header()
         engine = _file_engine(self._path, access=self._reading_access())
         sa.event.listen(engine, "connect", lambda own, _: own.execute("PRAGMA query_only = ON"))
         return engine
@@ -325,7 +319,3 @@ def _expected_parts(version: int) -> set[tuple[str, str]]:
     tables = tables_of(version)
     indexes = {("index", str(index.name)) for table in tables for index in table.indexes}
     return {("table", table.name) for table in tables} | indexes
-
-
-_threads: dict[Path, threading.RLock] = {}
-os.register_at_fork(after_in_child=_threads.clear)

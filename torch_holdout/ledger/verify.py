@@ -4,6 +4,7 @@ What is said names accounts and positions, never a value or a secret. It finds d
 edits; whoever can rewrite the whole chain, counters included, is not found out.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -142,8 +143,13 @@ class _Reader:
         except (TypeError, ValueError, KeyError, ArithmeticError):
             self._findings.append(Finding(account, None, "could not be read: values of no kind"))
 
-    def _open(self) -> sa.Connection:
-        return self._backend.begin(self._engine, reads_only=True)
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sa.Connection]:
+        with (
+            self._backend.exclusive(reads_only=True),
+            self._backend.begin(self._engine, reads_only=True) as connection,
+        ):
+            yield connection
 
 
 def _accounts(version: int) -> list[tuple[str, sa.Table, sa.Table, Any]]:

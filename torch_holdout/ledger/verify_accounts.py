@@ -51,6 +51,8 @@ def holdout_problems(account: Row, rows: Rows, secrets: Callable[[], set[int]]) 
         _count(row, counted, open_rounds)
     yield from chain.end(account["chain"])
     if account["spent"] is None:
+        if counted["spent"]:
+            yield None, "the counter 'spent' does not agree with the rows"
         counted["spent"] = 0
     yield from _counter_problems(account, counted)
     if counted["releases"] > account["budget"]:
@@ -67,7 +69,7 @@ def records_problems(account: Row, rows: Rows) -> Problems:
             yield None, "the capacity is more than the registered epsilon gives"
     except (TypeError, KeyError, ValueError):
         yield None, "the registration cannot be read"
-    counted = {"spent": 0, "queries": 0, "charges": 0}
+    counted = {"spent": 0, "queries": 0, "charges": 0, "variation": 0}
     chain = _Chain(account["name"], CHAINED_CHARGE)
     for row in rows:
         yield from chain.problems(row)
@@ -76,6 +78,7 @@ def records_problems(account: Row, rows: Rows) -> Problems:
         counted["charges"] += 1
         counted["queries"] += row["queries"]
         counted["spent"] += row["charge"]
+        counted["variation"] += row["variation"]
     yield from chain.end(account["chain"])
     yield from _counter_problems(account, counted)
     if counted["spent"] > account["capacity"]:

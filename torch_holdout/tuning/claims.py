@@ -44,6 +44,7 @@ class Claim:
         failure: The probability that any of them is wrong.
         position: Which query of the ledger it is.
         fresh: Whether the winner was asked again after it was chosen.
+        account: The account's public mark (``holdout.status().account``).
 
     Example:
         >>> print(Claim(trial="7", step=3, statistic="val_acc", value=0.91, low=0.83, high=0.96,
@@ -61,6 +62,7 @@ class Claim:
     failure: float
     position: int
     fresh: bool = False
+    account: str = ""
 
     def __str__(self) -> str:
         lines = [
@@ -84,13 +86,14 @@ def best_claim(
     known = [pointer for pointer in pointers if pointer.position in released]
     if not known:
         raise HoldoutError(
-            f"Expected a release of {statistic!r} by one of the trials, but there is none, so "
-            f"nothing can be claimed: guesses and stale values are no claims."
+            f"Expected a release of {statistic!r} by one of the trials on this account, but there "
+            f"is none, so nothing can be claimed: guesses and stale values are no claims."
         )
     sign = 1 if holdout.statistics[statistic].mode == "max" else -1
     # The earliest of equals: a repeat of the same weights came later.
     best = max(known, key=lambda p: (sign * released[p.position].value, -p.position))
-    return _claim(released[best.position], trial=best.trial, step=best.step, fresh=False)
+    account = holdout.status().account
+    return _claim(released[best.position], account, trial=best.trial, step=best.step, fresh=False)
 
 
 def reask(
@@ -120,6 +123,11 @@ def reask(
     """
     require_instance("claim", claim, Claim)
     require_instance("model", model, nn.Module)
+    if claim.fresh or claim.account != holdout.status().account:
+        raise InvalidArgumentError(
+            "Expected a claim of this account's study that has not been asked afresh yet; this one "
+            "has, or is another account's. Nothing was charged."
+        )
     name, take = claim.statistic, values or _values_of(model, claim.statistic)
     training = {module: module.training for module in model.modules()}
     model.eval()
@@ -151,10 +159,10 @@ def reask(
             f"{holdout.name!r} are spent. The claim stands as it is; plan one more next time."
         )
     interval = holdout.interval(answer, claim.failure)
-    return _claim(interval, trial=claim.trial, step=claim.step, fresh=True)
+    return _claim(interval, claim.account, trial=claim.trial, step=claim.step, fresh=True)
 
 
-def _claim(interval: Interval, *, trial: str, step: int, fresh: bool) -> Claim:
+def _claim(interval: Interval, account: str, *, trial: str, step: int, fresh: bool) -> Claim:
     return Claim(
         trial=trial,
         step=step,
@@ -165,6 +173,7 @@ def _claim(interval: Interval, *, trial: str, step: int, fresh: bool) -> Claim:
         failure=interval.failure,
         position=interval.position,
         fresh=fresh,
+        account=account,
     )
 
 

@@ -84,6 +84,7 @@ class SharedTrial:
         self._trial = trial
         self._holdout = holdout
         self._statistic = statistic
+        self._account = holdout.status().account
         self._value: float | None = None
         self._step = -1
 
@@ -125,7 +126,8 @@ class SharedTrial:
         if answer.is_release and answer.position is not None:
             # A pointer, not a count: what it is worth is asked of the ledger.
             key = f"torch_holdout:{self._statistic}:{answer.position}"
-            self._trial.set_user_attr(key, {"trial": self._trial.number, "step": step})
+            mark = {"trial": self._trial.number, "step": step, "account": self._account}
+            self._trial.set_user_attr(key, mark)
         if answer.kind == "exhausted":
             _end(self._trial.study, self._holdout)
         if answer.budget_left == 0:
@@ -166,10 +168,11 @@ def claim(
     """
     name = one_statistic(holdout, statistic)
     states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    account = holdout.status().account
     found = [
         pointer
         for trial in study.get_trials(deepcopy=False, states=states)
-        for pointer in _pointers(trial, name)
+        for pointer in _pointers(trial, name, account)
     ]
     return best_claim(found, holdout, name, failure)
 
@@ -208,11 +211,13 @@ def _require_direction(study: optuna.Study, holdout: ReusableHoldout, name: str)
         )
 
 
-def _pointers(trial: optuna.trial.FrozenTrial, name: str) -> Iterator[Pointer]:
+def _pointers(trial: optuna.trial.FrozenTrial, name: str, account: str) -> Iterator[Pointer]:
     for key, found in trial.user_attrs.items():
         prefix, _, position = key.rpartition(":")
-        # A retried trial inherits the attributes of the failed one, which is not it.
-        if prefix == f"torch_holdout:{name}" and found.get("trial") == trial.number:
+        ours = prefix == f"torch_holdout:{name}" and isinstance(found, dict)
+        # A retried trial inherits the attributes of the failed one, which is not it; and a study
+        # may have been begun on another account, whose positions mean other queries.
+        if ours and (found.get("trial"), found.get("account")) == (trial.number, account):
             yield Pointer(str(trial.number), int(found["step"]), int(position))
 
 

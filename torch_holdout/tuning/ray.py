@@ -65,6 +65,7 @@ class _Trial:
 
     def __init__(self, holdout: ReusableHoldout) -> None:
         self.holdout = holdout
+        self.account = holdout.status().account
         self.reported = False
         self.withheld = False
 
@@ -133,7 +134,7 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
     """
     trial = _trial()
     holdout = trial.holdout
-    told: dict[str, float | int | bool] = {}
+    told: dict[str, float | int | bool | str] = {}
     for name, answer in answers.items():
         one_statistic(holdout, name)
         if answer is not None and answer.kind == "exhausted":
@@ -141,7 +142,7 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
         if answer is None or not tells_the_value(holdout.mechanism, answer):
             trial.withheld = True
             return
-        told |= _row(name, answer)
+        told |= _row(name, answer, trial.account)
     trial.reported = True
     tune.report(told, checkpoint=checkpoint)
 
@@ -163,7 +164,8 @@ def claim(
         failure: Probability that any interval of a release is wrong.
     """
     name = one_statistic(holdout, statistic)
-    found = [pointer for result in results for pointer in _pointers(result, name)]
+    account = holdout.status().account
+    found = [pointer for result in results for pointer in _pointers(result, name, account)]
     return best_claim(found, holdout, name, failure)
 
 
@@ -220,16 +222,17 @@ def _run(
     if trial.withheld and not trial.reported:
         # Tune breaks off the sweep when a trial ends without its metric: say that there is none.
         nothing = Answer(math.nan, "exhausted", holdout.status().budget_left)
-        rows = [_row(name, nothing) for name in holdout.statistics]
+        rows = [_row(name, nothing, trial.account) for name in holdout.statistics]
         tune.report({key: value for row in rows for key, value in row.items()})
 
 
-def _row(name: str, answer: Answer) -> dict[str, float | int | bool]:
+def _row(name: str, answer: Answer, account: str) -> dict[str, float | int | bool | str]:
     return {
         name: answer.value,
         f"holdout/{name}/is_release": answer.is_release,
         f"holdout/{name}/position": -1 if answer.position is None else answer.position,
         "holdout/budget_left": answer.budget_left,
+        "holdout/account": account,
     }
 
 
@@ -253,11 +256,12 @@ def _listed(metrics: Sequence[str]) -> Sequence[str]:
     return metrics
 
 
-def _pointers(result: Any, name: str) -> Iterator[Pointer]:
+def _pointers(result: Any, name: str, account: str) -> Iterator[Pointer]:
     table = result.metrics_dataframe
     column = f"holdout/{name}/position"
     if table is None or column not in table:
         return
+    table = table[table["holdout/account"] == account]  # positions of another mean other queries
     trial = str(result.metrics.get("trial_id"))
     for step, position in zip(table["training_iteration"], table[column], strict=True):
         if position == position:  # not NaN
