@@ -111,8 +111,8 @@ def kill_repeatedly(url, log, times, leaky, rule="thresholdout-last"):
             target=answer_until_killed, args=(url, str(log), number, leaky, rule)
         )
         process.start()
-        size = log.stat().st_size
-        while log.stat().st_size == size:  # it has started to answer
+        answered = log.read_bytes().count(b"\n")
+        while log.read_bytes().count(b"\n") < answered + 3:  # on the slowest disk, too
             assert process.is_alive()
             time.sleep(0.001)
         time.sleep(generator.uniform(0.0, 0.08))
@@ -148,7 +148,7 @@ def test_fifty_kills_hand_out_nothing_uncharged(url, tmp_path):
     log.touch()
     kill_repeatedly(url, log, times=50, leaky=False)
     missing, handed = uncommitted(url, log)
-    assert handed > 50  # more than the one that each kill waits for
+    assert handed > 100
     assert missing == 0
     status = killable(url, "thresholdout-last").status()
     assert handed <= status.queries <= handed + 50  # at most one answer lost per kill

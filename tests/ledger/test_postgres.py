@@ -424,3 +424,35 @@ def test_secrets_are_not_logged(url, caplog):
         for name in ("sqlalchemy", "sqlalchemy.engine", "sqlalchemy.pool", "psycopg"):
             logging.getLogger(name).setLevel(logging.NOTSET)
     assert str(secret)[:6] not in caplog.text + str(caught.value)
+
+
+@pytest.mark.parametrize("warns", [True, False])
+def test_a_commit_that_the_server_warns_about_is_no_commit(postgres, url, warns):
+    """As when the wait for a replica is cancelled: it says COMMIT, and that it is not safe."""
+    database = url.split("@/")[1].split("?")[0]
+    level = "WARNING" if warns else "LOG"  # the twin goes to the server's log only
+    postgres.run(
+        database,
+        "CREATE TABLE plain (x int)",
+        f"CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE {level} 'not safe'; RETURN NULL; END $$",
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON plain INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION warn()",
+    )
+    parameters = {"host": postgres.socket, "dbname": database, "user": "postgres"}
+    engine = postgres_connections.pooled_engine(psycopg, parameters)
+
+    def insert():
+        with engine.connect() as connection:
+            connection.connection.driver_connection.execute("BEGIN", prepare=False)
+            connection.exec_driver_sql("INSERT INTO plain VALUES (1)")
+            connection.commit()
+
+    try:
+        if warns:
+            with pytest.raises(psycopg.OperationalError, match="not safe"):
+                insert()
+        else:
+            insert()
+    finally:
+        engine.dispose()
