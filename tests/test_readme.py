@@ -12,8 +12,10 @@ from torch_holdout.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-SHELL = "\n".join(re.findall(r"```\n(.*?)```", README, flags=re.DOTALL))
+FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+BLOCKS = [text for language, text in FENCED if language == "python"]
+SHELL = "\n".join(text for language, text in FENCED if not language)
+COMMANDS = re.findall(r"^torch-holdout (.*?)(?: +#.*)?$", SHELL, flags=re.MULTILINE)
 
 
 # Lightning's own, of how it looks into batches and loaders.
@@ -42,10 +44,9 @@ def test_the_lightning_run_is_a_file_of_its_own_and_the_commands_after_it_work(t
     (tmp_path / "run.py").write_text(BLOCKS[0])
     for run in ("lightning_logs/version_0", "lightning_logs/version_1"):
         subprocess.run([sys.executable, "run.py"], cwd=tmp_path, check=True, capture_output=True)
-        commands = re.findall(r"^(torch-holdout (?:status|report) .*?) +#", SHELL, re.MULTILINE)
+        commands = [line.split() for line in COMMANDS if line.startswith(("status", "report"))]
         assert len(commands) == 2
-        for command in commands:
-            words = command.split()[1:]
+        for words in commands:
             code = "from torch_holdout.cli import main; main()"
             subprocess.run(
                 [sys.executable, "-c", code, *words], cwd=tmp_path, check=True, capture_output=True
@@ -74,9 +75,7 @@ def test_the_files_it_names_exist(name):
     assert (ROOT / name).exists()
 
 
-@pytest.mark.parametrize(
-    "line", re.findall(r"^torch-holdout (.*?)(?: +#.*)?$", SHELL, re.MULTILINE)
-)
+@pytest.mark.parametrize("line", COMMANDS)
 def test_its_commands_are_understood(line):
     name, *words = line.split()
     typer.main.get_command(app).commands[name].make_context(name, words)
