@@ -40,7 +40,7 @@ ORDER = [
         "pytorch_lightning",
         "tuning",
     ),
-    *("experiments", "cli"),
+    *("experiments", "report", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -212,6 +212,40 @@ def status(
 
 
 @app.command()
+def report(
+    ledger: LedgerPlace,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page; report.html by default.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
+    failure: Failure = 0.05,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each answer.")] = False,
+) -> None:
+    """Write one page about a ledger: what was asked, what it is worth, what may be reported.
+
+    Example: torch-holdout report holdout.db -o report.html
+
+    With --json or --csv that is printed, and a page is written only where -o says.
+    """
+    from torch_holdout.ledger import Ledger
+    from torch_holdout.report import content, paragraph, rows, summarise, write
+
+    with _plainly():
+        if as_json and as_csv:
+            raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
+        opened = Ledger(_ledger_url(ledger))
+        found = summarise(opened, failure, name)
+        if output is not None or not (as_json or as_csv):
+            place = write(found, output or Path("report.html"))
+            typer.echo(f"{place}\n{paragraph(found)}", err=as_json or as_csv)
+        for line in rows(opened, failure, name) if as_csv else ():
+            typer.echo(line)
+    if as_json:
+        _print_json(content(found))
+
+
+@app.command()
 def verify(
     ledger: LedgerPlace,
     as_json: AsJson = False,
