@@ -78,7 +78,11 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Net(), DataLoader(train_set, batch_size=25, shuffle=True), DataLoader(val_set, batch_size=100))
+    trainer.fit(
+        Net(),
+        DataLoader(train_set, batch_size=25, shuffle=True),
+        DataLoader(val_set, batch_size=100),
+    )
     print(f"\n{holdout.status()}\n\nLedger: {ledger}")
 
 
