@@ -1,20 +1,18 @@
 """Early stopping under DDP: two processes, one holdout, one charge for each evaluation.
 
-    python examples/ddp.py                        # about 15 seconds; two CPU processes (gloo)
+    python examples/ddp.py                        # about 20 seconds; two CPU processes (gloo)
     python examples/ddp.py --ledger holdout.db    # again: the budget goes on where it was
 
 Each process evaluates its share of the holdout (padded examples count once), rank 0 asks, and both
-get the same number: look at the columns "rank 0" and "rank 1", and at "asked": one query for each
-epoch, not one for each process. Without --ledger the ledger is a new file in a temporary folder.
+get the same number. Look at the columns "rank 0" and "rank 1", and at "asked": one query for each
+epoch and statistic, not one for each process. Without --ledger the ledger is in a new temporary
+folder.
 """
 
 import argparse
-import logging
 import tempfile
-import warnings
 from pathlib import Path
 
-import torch
 import torch_holdout as th
 from early_stopping import Net
 from lightning.pytorch.callbacks import Callback, EarlyStopping
@@ -52,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--ledger", default=None)
+    parser.add_argument("--ledger", help="a file; default: a new one")
     parser.add_argument("--epochs", type=int, default=15)
     arguments = parser.parse_args()
     ledger = arguments.ledger or Path(tempfile.mkdtemp()) / "holdout.db"
@@ -68,7 +66,7 @@ def main() -> None:
     )
     guard = HoldoutGuard(holdout)
     trainer = L.Trainer(
-        strategy="ddp_spawn",  # "ddp" and torchrun need nothing else
+        strategy="ddp_spawn",  # the same for "ddp" and torchrun, if all ranks name one ledger
         devices=2,
         accelerator="cpu",
         max_epochs=arguments.epochs,
