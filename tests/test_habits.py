@@ -81,7 +81,9 @@ def test_contributing_names_every_folder_and_only_files_that_exist():
     folders = [p.parent.name for p in package.glob("*/__init__.py")]
     for folder in [*folders, *("tests", "examples", "configs", "benchmarks", "docs")]:
         assert f"`{folder}/`" in text
-    paths = re.findall(r"`((?:torch_holdout|tests|examples|benchmarks|docs|configs)/[\w./]+)`", text)
+    paths = re.findall(
+        r"`((?:torch_holdout|tests|examples|benchmarks|docs|configs)/[\w./]+)`", text
+    )
     assert len(paths) > 10
     missing = [path for path in paths if not (ROOT / path).exists()]
     assert missing == []
