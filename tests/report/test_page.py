@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import torch_holdout as th
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import page, paragraph, summarise, write
