@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="torch-holdout",
     help="Keep a validation set honest: noisy, budgeted holdout values.",
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_show_locals=False,
 )
@@ -39,6 +37,38 @@ class Purpose(str, Enum):
     search = "search"
 
 
+_FIRST_STEPS = """\
+torch-holdout {version}: keep a validation set honest.
+
+First:
+  torch-holdout demo                                          see it work, in under a minute
+  torch-holdout plan --size 10000 --queries 200 --budget 20   what your own holdout is worth
+
+With a ledger, the file a guarded run leaves behind:
+  torch-holdout status {ledger:<38} budget left, and what the values are worth
+  torch-holdout report {ledger:<38} the same as a page for people
+  torch-holdout verify {ledger:<38} whether anything was edited or lost
+
+About the library itself:
+  torch-holdout audit                                         what every mechanism leaks, measured
+
+torch-holdout COMMAND --help explains a command; --install-completion sets up the Tab key.
+"""
+
+
+def _ledgers_here(typed: str = "") -> list[str]:
+    """List the files in a folder that may be ledgers."""
+    folder = Path(typed) if typed.endswith("/") else Path(typed).parent
+    found = sorted(folder.glob("*.db")) if folder.is_dir() else []
+    return [str(path) for path in found if str(path).startswith(typed)]
+
+
+LedgerPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER", help="A ledger file, or its URL.", autocompletion=_ledgers_here
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Failure = Annotated[float, typer.Option(help="Probability that the certificate is wrong.")]
 
@@ -49,13 +79,17 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        ledger = next(iter(_ledgers_here()), "holdout.db")
+        steps = _FIRST_STEPS.format(version=torch_holdout.__version__, ledger=ledger)
+        typer.echo(steps, nl=False)
 
 
 @app.command()
@@ -64,19 +98,25 @@ def demo(
         "demo/demo.png"
     ),
     epochs: Annotated[int, typer.Option(min=2, help="At most this many epochs.")] = 60,
+    as_json: AsJson = False,
 ) -> None:
     """Train on bundled digits with a guarded validation loss, then attack a holdout.
 
     Example: torch-holdout demo --picture demo.png
+
+    The report of the run goes beside the picture. Without scikit-learn the digits are generated;
+    without matplotlib a table is written.
     """
-    if missing := [name for name in ("matplotlib", "sklearn") if find_spec(name) is None]:
-        typer.echo(f"The demo needs {missing}: pip install 'torch-holdout[demo]'", err=True)
-        raise typer.Exit(1)
     if picture.is_dir():
         picture = picture / "demo.png"
+    if picture.suffix in (".html", ".txt"):
+        raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
     from torch_holdout.experiments.demo import demo as run
 
-    run(picture, epochs=epochs)
+    with _plainly():
+        found = run(picture, epochs=epochs, quiet=as_json)
+    if as_json:
+        _print_json(found)
 
 
 @app.command()
@@ -132,7 +172,7 @@ def plan(
 
 @app.command()
 def status(
-    ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
+    ledger: LedgerPlace,
     name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
     failure: Failure = 0.05,
     as_json: AsJson = False,
@@ -177,8 +217,42 @@ def status(
 
 
 @app.command()
+def report(
+    ledger: LedgerPlace,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page; report.html by default.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
+    failure: Failure = 0.05,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each answer.")] = False,
+) -> None:
+    """Write one page about a ledger: what was asked, what it is worth, what may be reported.
+
+    Example: torch-holdout report holdout.db -o report.html
+
+    With --json or --csv that is printed, and a page is written only where -o says.
+    """
+    from torch_holdout.ledger import Ledger
+    from torch_holdout.report import content, paragraph, rows, summarise, write
+
+    with _plainly():
+        if as_json and as_csv:
+            raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
+        opened = Ledger(_ledger_url(ledger))
+        found = summarise(opened, failure, name)
+        if output is not None or not (as_json or as_csv):
+            place = write(found, output or Path("report.html"))
+            typer.echo(f"{place}\n{paragraph(found)}", err=as_json or as_csv)
+        for line in rows(opened, failure, name) if as_csv else ():
+            typer.echo(line)
+    if as_json:
+        _print_json(content(found))
+
+
+@app.command()
 def verify(
-    ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
+    ledger: LedgerPlace,
     as_json: AsJson = False,
 ) -> None:
     """Check every row, sum, counter and link of a ledger, and say what is wrong; repairs nothing.

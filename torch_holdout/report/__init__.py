@@ -1,0 +1,8 @@
+"""A page about a ledger: what was asked, what it is worth, what may be reported. Reads only."""
+
+from torch_holdout.report.page import page, write
+from torch_holdout.report.summary import Report, summarise
+from torch_holdout.report.tables import content, rows
+from torch_holdout.report.verdict import paragraph
+
+__all__ = ["Report", "content", "page", "paragraph", "rows", "summarise", "write"]
