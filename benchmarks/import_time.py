@@ -26,7 +26,7 @@ def seconds(code: str, before: str = "pass") -> float:
 
 def main() -> None:
     """Print one JSON line for each: our import against the one that comes before it."""
-    repetitions = 1 if asked_quick(__doc__) else 7
+    repetitions = 1 if asked_quick(__doc__) else 3
     for before, code in OURS.items():
         ours, theirs = medians(
             partial(seconds, code, before), partial(seconds, before), repetitions=repetitions

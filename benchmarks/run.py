@@ -16,11 +16,12 @@ from typing import Any
 from _machine import machine
 from _page import page
 from _results import Row, missing, number, read_row, verdict
+from rich.box import ASCII, HEAVY_HEAD
 from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 240.0  # seconds for one benchmark
+LIMIT = 300.0  # seconds for one benchmark
 GRACE = 15.0  # seconds for a benchmark to stop its own children
 COLUMNS = ("what", "case", "ours", "peer", "theirs", "unit", "ratio", "verdict")
 
@@ -91,9 +92,10 @@ def run_all(chosen: list[Path], *, quick: bool, limit: float) -> dict[str, Any]:
     }
 
 
-def table(results: dict[str, Any]) -> Table:
+def table(results: dict[str, Any], *, plain: bool) -> Table:
     """Return one table with a row for each comparison and for each failure."""
-    made = Table(title=f"{results['date']}, {results['machine']['processor']}")
+    title = f"{results['date']}, {results['machine']['processor']}"
+    made = Table(title=title, box=ASCII if plain else HEAVY_HEAD)
     for name in COLUMNS:
         right = name in ("ours", "theirs", "ratio")
         made.add_column(name, justify="right" if right else "left", overflow="fold")
@@ -153,9 +155,8 @@ def main(given: list[str] | None = None) -> int:
     asked = arguments(given)
     chosen = [path for path in scripts(asked.folder) if path.stem in (asked.only or [path.stem])]
     results = run_all(chosen, quick=asked.quick, limit=asked.limit)
-    console = Console()
-    console = console if console.is_terminal else Console(width=200)
-    console.print(table(results))
+    plain = not sys.stdout.isatty()
+    Console(width=200 if plain else None).print(table(results, plain=plain))
     write(results, asked.output, asked.page)
     for name in results["missing"]:
         say(f"missing: {name}")

@@ -1,4 +1,4 @@
-"""A guarded validation epoch against plain ``self.log``, in one run.
+"""A guarded validation epoch against plain ``self.log`` and ``MeanMetric``; one thread.
 
 A holdout of 100,000 examples and a small MLP, evaluated by ``Trainer.validate``. Guarded, an epoch
 also takes the training value of 10,000 more examples, two fingerprints and one ledger transaction.
@@ -123,7 +123,8 @@ def main() -> None:
     """Print one JSON line per comparison."""
     quick = asked_quick(__doc__)
     silence()
-    for batch, repetitions in ((500, 9), (64, 5)):
+    torch.set_num_threads(1)
+    for batch, repetitions in ((500, 11), (64, 7)):
         with tempfile.TemporaryDirectory() as folder:
             epochs = contenders(10_000 if quick else HOLDOUT, batch, folder)
             ours, *others = medians(

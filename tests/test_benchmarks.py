@@ -77,6 +77,7 @@ def test_a_folder_is_run_and_written(folder, capsys):
     assert [one["failed"] for one in found["benchmarks"]] == [None]
     assert err.startswith("1/1 fake ... ")
     assert "2x faster" in out
+    assert out.isascii()  # no terminal: plain
     assert document.read_text() == page_of.page(found)
 
 
