@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch_holdout.planning import required_holdout_size as required_holdout_size
     from torch_holdout.results import Answer as Answer
     from torch_holdout.results import Status as Status
+    from torch_holdout.runs import named_run as named_run
     from torch_holdout.statistics import BoundedMean as BoundedMean
     from torch_holdout.statistics import CrossEntropy as CrossEntropy
     from torch_holdout.statistics import ZeroOne as ZeroOne
@@ -77,6 +78,7 @@ _HOME = {
     "fingerprint": "data_fingerprint",
     "fixed_subset": "subsets",
     "max_queries": "planning",
+    "named_run": "runs",
     "plan": "planning",
     "required_holdout_size": "planning",
 }
