@@ -26,7 +26,7 @@ only adds integers: the smaller the batches, the more that matters.""",
     "host_reads": """How often the host waits for the device in one evaluation, counted. The guard
 and `self.log` read once, at the end; `MeanMetric` looks for NaN twice in every batch.""",
     "blockwise": """An evaluation of 100,000 examples, the forward pass included. Behind the door
-there is one AUROC for each block and one ledger transaction, which takes longer. That is what
+there are one AUROC for each block and one ledger transaction instead of one AUROC. That is what
 makes a metric that is no mean answerable at all.""",
     "ledger": """Every charge is durable before it counts, on both sides. The ledger keeps queries,
 answers and a hash chain, the JSON file a counter and the queries' names: where the file is faster,
@@ -66,7 +66,7 @@ and the verdict says how large ours is in comparison.
 
 `make bench` repeats all of it in about ten minutes and rewrites this page from
 `benchmarks/results.json`. `python benchmarks/run.py --only ledger` runs one benchmark, `--quick`
-takes less time and is noisier.
+takes less time and is noisier, `--show benchmarks/results.json` shows the last results again.
 """
 
 

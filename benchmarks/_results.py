@@ -16,6 +16,7 @@ WORDS = {
     "bytes": ("smaller", "larger"),
 }
 EQUAL = 0.005  # closer than that is said to be the same
+EXACT = 10_000
 
 
 @dataclass(frozen=True)
@@ -116,15 +117,17 @@ def is_worse(row: Row) -> bool:
 
 
 def number(value: float) -> str:
-    """Write a number as people do, with three digits.
+    """Write a number as people do, with three digits; small counts are exact.
 
     Example:
-        >>> number(0.000751), number(1.1234), number(345800.0), number(0.0)
-        ('0.000751', '1.12', '346,000', '0')
+        >>> number(0.000751), number(1.1234), number(1001.0), number(345800.0)
+        ('0.000751', '1.12', '1,001', '346,000')
     """
+    if value == int(value) and value < EXACT:
+        return f"{value:,.0f}"
     rounded = float(f"{value:.3g}")
-    if rounded == 0 or 1e-4 <= abs(rounded) < 1:
+    if 1e-4 <= rounded < 1:
         return f"{rounded:.6f}".rstrip("0").rstrip(".")
-    if abs(rounded) < 1e-4:
+    if rounded < 1e-4:
         return f"{rounded:.2e}"
-    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:.3g}"
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"

@@ -1,4 +1,4 @@
-"""An evaluation with AUROC by blocks behind the door, against plain torchmetrics AUROC; one thread."""
+"""An evaluation with AUROC by blocks behind the door, against torchmetrics AUROC; one thread."""
 
 import tempfile
 

@@ -137,6 +137,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="each under 30 seconds, noisier")
     parser.add_argument("--only", action="append", metavar="NAME", help="a benchmark; repeatable")
     parser.add_argument("--output", type=Path, help="JSON; a whole run writes results.json anyway")
+    parser.add_argument("--show", type=Path, help="show the JSON of an earlier run, run nothing")
     parser.add_argument("--page", type=Path, help="the documentation page to rewrite")
     parser.add_argument("--folder", type=Path, default=HERE, help="where the benchmarks are")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each benchmark")
@@ -145,7 +146,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     unknown = sorted(set(found.only or ()) - set(known))
     if unknown or not known:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}")
-    if found.output is None and not found.quick and not found.only:
+    if found.output is None and not (found.quick or found.only or found.show):
         found.output = found.folder / "results.json"
     return found
 
@@ -153,14 +154,19 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
 def main(given: list[str] | None = None) -> int:
     """Run, print, write; 1 if a benchmark failed or a required ratio is missing."""
     asked = arguments(given)
-    chosen = [path for path in scripts(asked.folder) if path.stem in (asked.only or [path.stem])]
-    results = run_all(chosen, quick=asked.quick, limit=asked.limit)
+    if asked.show is not None:
+        results = json.loads(asked.show.read_text())
+    else:
+        names = asked.only or [path.stem for path in scripts(asked.folder)]
+        chosen = [path for path in scripts(asked.folder) if path.stem in names]
+        results = run_all(chosen, quick=asked.quick, limit=asked.limit)
     plain = not sys.stdout.isatty()
     Console(width=200 if plain else None).print(table(results, plain=plain))
     write(results, asked.output, asked.page)
     for name in results["missing"]:
         say(f"missing: {name}")
-    return int(bool(results["missing"]) or any(run["failed"] for run in results["benchmarks"]))
+    failed = any(run["failed"] for run in results["benchmarks"])
+    return int(failed or bool(results["missing"]))
 
 
 if __name__ == "__main__":
