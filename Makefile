@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 help:
 	@echo "make demo   a guarded Lightning run on bundled data, and an attack; under a minute"
 	@echo "make test   lint, types and every test"
-	@echo "make bench  ratios against what you would use instead, as JSON lines"
+	@echo "make bench  ratios against what you would use instead: a table, JSON and docs/benchmarks.md"
 	@echo "make docs   the README's code, run and checked"
 
 install: $(VENV)/.installed
@@ -30,7 +30,7 @@ demo: install
 	$(BIN)/torch-holdout demo
 
 bench: install
-	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/run.py --page docs/benchmarks.md
 
 docs: install
 	$(BIN)/python -m pytest -q tests/test_readme.py
