@@ -23,6 +23,10 @@ class Row:
         claimed: The largest value that is allowed.
         measured: What was found; for samples a lower confidence bound.
         twin: Whether the subject is broken on purpose.
+
+    Example:
+        >>> Row("half of the noise", "exact", "an answer", claimed=0.5, measured=1.0, twin=True).right
+        True
     """
 
     subject: str

@@ -28,7 +28,15 @@ from torch_holdout.noise import fresh_secret
 @final
 @dataclass(frozen=True)
 class Summary:
-    """The counters of an account; all of them follow from the transcript."""
+    """The counters of an account; all of them follow from the transcript.
+
+    Example:
+        >>> ledger = Ledger("memory://")
+        >>> mark = ledger.register("val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
+        >>> found = ledger.summary(mark)
+        >>> isinstance(found, Summary), found.budget, found.releases
+        (True, 3, 0)
+    """
 
     name: str
     registration: dict[str, Any]
@@ -45,7 +53,12 @@ class Summary:
 @final
 @dataclass(frozen=True)
 class Recorded:
-    """An answer as it was published."""
+    """An answer as it was published.
+
+    Example:
+        >>> Recorded(position=1, statistic="val_acc", kind="release", value=0.75).kind
+        'release'
+    """
 
     position: int
     statistic: str
