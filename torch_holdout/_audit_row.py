@@ -25,8 +25,9 @@ class Row:
         twin: Whether the subject is broken on purpose.
 
     Example:
-        >>> Row("half of the noise", "exact", "an answer", claimed=0.5, measured=1.0, twin=True).right
-        True
+        >>> row = Row("half of the noise", "exact", "an answer", claimed=0.5, measured=1.0)
+        >>> row.flagged, row.right  # as a twin it would be right
+        (True, False)
     """
 
     subject: str

@@ -77,9 +77,10 @@ class Account:
     Example:
         >>> from torch_holdout.ledger import Ledger
         >>> ledger = Ledger("memory://")
-        >>> mark = ledger.register("val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
+        >>> mark = ledger.register(
+        ...     "val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
         >>> with ledger.account(mark) as account:
-        ...     isinstance(account, Account), account.budget_left, account.find("val_acc", "epoch 1")
+        ...     isinstance(account, Account), account.budget_left, account.find("val_acc", "e1")
         (True, 3, None)
     """
 

@@ -32,7 +32,8 @@ class Summary:
 
     Example:
         >>> ledger = Ledger("memory://")
-        >>> mark = ledger.register("val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
+        >>> mark = ledger.register(
+        ...     "val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
         >>> found = ledger.summary(mark)
         >>> isinstance(found, Summary), found.budget, found.releases
         (True, 3, 0)

@@ -59,8 +59,8 @@ class RecordsSummary:
     Example:
         >>> from torch_holdout.ledger import Ledger
         >>> ledger = Ledger("memory://")
-        >>> account = ledger.register_records("records", {"derived": {}}, capacity=9, fingerprint=None)
-        >>> found = ledger.records_summary(account)
+        >>> mark = ledger.register_records("data", {"derived": {}}, capacity=9, fingerprint=None)
+        >>> found = ledger.records_summary(mark)
         >>> isinstance(found, RecordsSummary), found.capacity, found.spent
         (True, 9, 0)
     """
@@ -82,10 +82,11 @@ class RecordsAccount:
     Example:
         >>> from torch_holdout.ledger import Ledger
         >>> ledger = Ledger("memory://")
-        >>> mark = ledger.register_records("records", {"derived": {}}, capacity=9, fingerprint=None)
+        >>> mark = ledger.register_records("data", {"derived": {}}, capacity=9, fingerprint=None)
+        >>> entry = ChargeEntry(
+        ...     purpose="prediction", detail="{}", queries=1, charge=5, variation=0, seeded=False)
         >>> with ledger.records(mark) as account:
-        ...     account.charge(ChargeEntry(
-        ...         purpose="prediction", detail="{}", queries=1, charge=5, variation=0, seeded=False))
+        ...     account.charge(entry)
         ...     isinstance(account, RecordsAccount), account.left
         (True, 4)
     """
@@ -146,8 +147,10 @@ class Debit:
         seeded: Whether the noise is a test seed's.
 
     Example:
-        >>> Debit(address="memory://", account="records", each=5, most=2, detail="{}", seeded=False).most
-        2
+        >>> debit = Debit(
+        ...     address="memory://", account="data", each=5, most=2, detail="{}", seeded=False)
+        >>> debit.each * debit.most  # the largest charge of one answer
+        10
     """
 
     address: str

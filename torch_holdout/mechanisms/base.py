@@ -124,7 +124,7 @@ class Mechanism(ABC):
     Example:
         >>> from torch_holdout.mechanisms import LaplaceMechanism
         >>> mechanism = LaplaceMechanism(epsilon=0.1)
-        >>> isinstance(mechanism, Mechanism), mechanism.compares, mechanism.epsilon_per_step(units=500)
+        >>> isinstance(mechanism, Mechanism), mechanism.compares, mechanism.epsilon_per_step(500)
         (True, False, 0.1)
     """
 

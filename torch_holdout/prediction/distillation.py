@@ -33,8 +33,9 @@ class Distilled:
         relation: Who is protected.
 
     Example:
-        >>> print(Distilled(student=nn.Linear(8, 3), labels=torch.tensor([0, 2, -1, 2]), epsilon=1.5,
-        ...                 delta=1e-5, relation="replacing one record"))
+        >>> print(Distilled(
+        ...     student=nn.Linear(8, 3), labels=torch.tensor([0, 2, -1, 2]), epsilon=1.5,
+        ...     delta=1e-5, relation="replacing one record"))
         student of 3 labels (of 4 queries): epsilon 1.5 at delta 1e-05, replacing one record; asking
         the student costs nothing more
     """
@@ -100,7 +101,8 @@ def distill(
         >>> public = DataLoader(TensorDataset(torch.zeros(10, 8)), batch_size=5)
         >>> quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
         >>> trainer = L.Trainer(max_epochs=1, enable_model_summary=False, **quiet)
-        >>> found = distill(predictor, public, nn.Linear(8, 3), trainer=trainer, optimizer=optimizer)
+        >>> student = nn.Linear(8, 3)
+        >>> found = distill(predictor, public, student, trainer=trainer, optimizer=optimizer)
         >>> len(found.labels), predictor.status().queries
         (10, 10)
     """

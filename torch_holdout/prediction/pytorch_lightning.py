@@ -41,7 +41,7 @@ class PartitionedEnsemble(PartitionedEnsembleHooks, LightningModule):
         >>> from torch_holdout.prediction import Partition
         >>> ensemble = PartitionedEnsemble(
         ...     lambda: torch.nn.Linear(8, 3), Partition(num_parts=50, key="index", seed=7),
-        ...     loss=torch.nn.functional.cross_entropy, optimizer=partial(torch.optim.Adam, lr=1e-3))
+        ...     loss=torch.nn.functional.cross_entropy, optimizer=partial(torch.optim.SGD, lr=0.1))
         >>> ensemble.num_parts
         50
     """
@@ -69,7 +69,7 @@ class PrivatePredictor(PrivatePredictorHooks, LightningModule):
         >>> from torch_holdout.prediction import Partition, PrivacyBudget, SoftMajority
         >>> ensemble = PartitionedEnsemble(
         ...     lambda: torch.nn.Linear(8, 3), Partition(num_parts=50, key="index", seed=7),
-        ...     loss=torch.nn.functional.cross_entropy, optimizer=partial(torch.optim.Adam, lr=1e-3))
+        ...     loss=torch.nn.functional.cross_entropy, optimizer=partial(torch.optim.SGD, lr=0.1))
         >>> predictor = PrivatePredictor(
         ...     ensemble, SoftMajority(eta=0.1), budget=PrivacyBudget(epsilon=2.0, delta=1e-5),
         ...     ledger="memory://", name="records")

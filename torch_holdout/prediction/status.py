@@ -23,7 +23,7 @@ class PredictionPlan:
 
     Example:
         >>> plan = PredictionPlan(
-        ...     mechanism="SoftMajority(eta=0.1)", queries=42, queries_left=40, epsilon=2.0, delta=1e-5,
+        ...     mechanism="SoftMajority", queries=42, queries_left=40, epsilon=2.0, delta=1e-5,
         ...     epsilon_per_query=0.2, relation="replacing one record", num_parts=50, num_outputs=3)
         >>> print(str(plan).splitlines()[1])
           epsilon 2 at delta 1e-05, replacing one record, buys 42 queries; 40 left

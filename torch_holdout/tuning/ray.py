@@ -204,8 +204,8 @@ def claim(
         >>> claim([], holdout)  # the results of tuner.fit(): here no trial was answered
         Traceback (most recent call last):
             ...
-        torch_holdout.errors.HoldoutError: Expected a release of 'val_acc' by one of the trials on this
-        account, but there is none, so nothing can be claimed: ...
+        torch_holdout.errors.HoldoutError: Expected a release of 'val_acc' by one of the trials on
+        this account, but there is none, so nothing can be claimed: ...
     """
     name = one_statistic(holdout, statistic)
     account = holdout.status().account
