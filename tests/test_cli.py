@@ -1,11 +1,16 @@
 import json
 import math
+import os
+import re
+import shutil
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch_holdout
+import typer
 from torch_holdout.cli import app
 from typer.testing import CliRunner
 
@@ -27,6 +32,71 @@ def test_help_and_wrong_words():
     wrong = run("nonsense")
     assert wrong.returncode == 2
     assert "Traceback" not in wrong.stderr
+
+
+def test_alone_it_says_what_to_do_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = call()
+    assert (found.returncode, found.stderr) == (0, "")
+    named = re.findall(r"^  torch-holdout (\w+)", found.stdout, flags=re.MULTILINE)
+    assert sorted(named) == sorted(command_names())
+    assert "status holdout.db" in found.stdout
+    make_holdout(f"sqlite:///{tmp_path}/mine.db").status()
+    assert "status mine.db" in call().stdout
+
+
+def command_names():
+    return list(typer.main.get_command(app).commands)
+
+
+@pytest.mark.parametrize("name", command_names())
+class TestEveryCommand:
+    def test_has_help_with_an_example_that_parses(self, name):
+        command = typer.main.get_command(app).commands[name]
+        text = call(name, "--help").stdout
+        examples = re.findall(rf"torch-holdout {name}[^\n]*", command.help)
+        assert "Example: torch-holdout" in command.help
+        assert examples
+        for example in examples:
+            words = example.replace("torch-holdout ", "", 1).split()[1:]
+            command.make_context(name, words, resilient_parsing=False)
+        for option in command.params:
+            assert option.help, option.name
+        assert "Usage" in text
+
+    def test_has_json(self, name):
+        command = typer.main.get_command(app).commands[name]
+        assert "--json" in [text for option in command.params for text in option.opts]
+
+    def test_has_no_colours_where_there_is_no_terminal(self, name):
+        found = run(name, "--help")
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "\x1b" not in found.stdout
+
+    def test_wrong_options_are_a_sentence(self, name):
+        found = call(name, "--nonsense")
+        assert found.returncode == 2
+        assert "--nonsense" in found.stderr
+        assert "Traceback" not in found.stderr
+
+
+def test_ledgers_are_completed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_holdout(f"sqlite:///{tmp_path}/holdout.db").status()
+    (tmp_path / "notes.txt").write_text("")
+    completion = {
+        "_TORCH_HOLDOUT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "torch-holdout status h",
+        "COMP_CWORD": "2",
+    }
+    found = subprocess.run(
+        [shutil.which("torch-holdout", path=Path(sys.executable).parent)],
+        env={**os.environ, **completion},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.stdout.split() == ["holdout.db"]
 
 
 def call(*arguments):

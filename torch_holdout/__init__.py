@@ -1,6 +1,12 @@
 """torch_holdout: keep a validation set honest.
 
 ``import torch_holdout as th`` loads nothing heavy; each name is imported when it is first used.
+
+The door is ``holdout.py``: the one file that turns a raw holdout value into an answer. To read the
+code, begin with ``statistics.py`` (what is summed), then ``mechanisms/`` (which answer is given),
+``ledger/`` (where it is charged), ``holdout.py`` (all three in one transaction) and ``_guard.py``
+(Lightning's hooks around it). What answers are worth is in ``bounds/``, what they cost in
+``accounting/``; private answers from sensitive records are another door, ``prediction/``.
 """
 
 from importlib import import_module
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from torch_holdout.planning import required_holdout_size as required_holdout_size
     from torch_holdout.results import Answer as Answer
     from torch_holdout.results import Status as Status
+    from torch_holdout.runs import named_run as named_run
     from torch_holdout.statistics import BoundedMean as BoundedMean
     from torch_holdout.statistics import CrossEntropy as CrossEntropy
     from torch_holdout.statistics import ZeroOne as ZeroOne
@@ -77,6 +84,7 @@ _HOME = {
     "fingerprint": "data_fingerprint",
     "fixed_subset": "subsets",
     "max_queries": "planning",
+    "named_run": "runs",
     "plan": "planning",
     "required_holdout_size": "planning",
 }

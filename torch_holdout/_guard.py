@@ -6,7 +6,9 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -26,7 +28,7 @@ from torch_holdout._requirements import (
     require_whole_loader,
 )
 from torch_holdout._watch import MetricWatch
-from torch_holdout.checks import require_choice, require_instance, require_whole
+from torch_holdout.checks import require_choice, require_instance, require_text, require_whole
 from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutWarning,
@@ -37,6 +39,7 @@ from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.metrics import ReusableHoldoutMetric
 from torch_holdout.ranks import rank_and_world
 from torch_holdout.results import Answer
+from torch_holdout.runs import as_run_name, current_run, named_run
 
 _log = logging.getLogger("torch_holdout")
 
@@ -66,6 +69,7 @@ class HoldoutGuardHooks:
         public_dataloaders: Other loaders that may be evaluated without a guard.
         version: Whatever else decides the values (preprocessing, decoding, ...).
         prog_bar: Whether values and the budget are shown in the progress bar.
+        run: What the run is called in the report; None: the logger's folder, or when it started.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class HoldoutGuardHooks:
         public_dataloaders: Sequence[int] = (),
         version: str = "",
         prog_bar: bool = True,
+        run: str | None = None,
     ) -> None:
         super().__init__()
         require_instance("holdout", holdout, ReusableHoldout)
@@ -88,6 +93,8 @@ class HoldoutGuardHooks:
         require_choice("stage", stage, ("validate", "test"))
         require_whole("dataloader_idx", dataloader_idx, 0, 10**6)
         require_instance("version", version, str)
+        if run is not None:
+            require_text("run", run)
         self.holdout = holdout
         self.guess_dataloaders = guess_dataloaders
         self.unguarded = unguarded
@@ -98,6 +105,8 @@ class HoldoutGuardHooks:
         self.public_dataloaders = checked_indices(public_dataloaders)
         self.version = version
         self.prog_bar = prog_bar
+        self.run = run
+        self._started_as = ""
         self.answers: dict[str, Answer] = {}
         self._last: dict[str, float] = {}
         self._warned: set[str] = set()
@@ -162,6 +171,7 @@ class HoldoutGuardHooks:
                 f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
                 f"all {self.holdout.budget} are spent. Bring a fresh holdout, or train without one."
             )
+        self._started_as = _name_of(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
         if guards[0] is self:
@@ -348,7 +358,8 @@ class HoldoutGuardHooks:
         self._refuse_metrics()  # also those updated in a hook after the last step
         if trainer.sanity_checking:
             return
-        self.answers = evaluation.ask()
+        with named_run(self.run or current_run() or self._started_as):
+            self.answers = evaluation.ask()
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
@@ -444,6 +455,14 @@ class HoldoutGuardHooks:
         if what not in self._warned:
             self._warned.add(what)
             warnings.warn(f"HoldoutGuard: {what}.", HoldoutWarning, stacklevel=3)
+
+
+def _name_of(trainer: Any) -> str:
+    """Name a run by its logger's folder (loggers without one are not asked), or by the time."""
+    folder = getattr(trainer.logger, "log_dir", None) if trainer.is_global_zero else None
+    if folder is None:
+        return f"{trainer.state.fn.value} of {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    return as_run_name("/".join(Path(folder).parts[-2:]))
 
 
 def _evaluating(trainer: Any) -> bool:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="torch-holdout",
     help="Keep a validation set honest: noisy, budgeted holdout values.",
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_show_locals=False,
 )
@@ -39,6 +38,38 @@ class Purpose(str, Enum):
     search = "search"
 
 
+_FIRST_STEPS = """\
+torch-holdout {version}: keep a validation set honest.
+
+First:
+  torch-holdout demo                                          see it work, in under a minute
+  torch-holdout plan --size 10000 --queries 200 --budget 20   what your own holdout is worth
+
+With a ledger, the file a guarded run leaves behind:
+  torch-holdout status {ledger:<38} budget left, and what the values are worth
+  torch-holdout report {ledger:<38} the same as a page for people
+  torch-holdout verify {ledger:<38} whether anything was edited or lost
+
+About the library itself:
+  torch-holdout audit                                         what every mechanism leaks, measured
+
+torch-holdout COMMAND --help explains a command; --install-completion sets up the Tab key.
+"""
+
+
+def _ledgers_here(typed: str = "") -> list[str]:
+    """List the files in a folder that may be ledgers."""
+    folder = Path(typed) if typed.endswith("/") else Path(typed).parent
+    found = sorted(folder.glob("*.db")) if folder.is_dir() else []
+    return [str(path) for path in found if str(path).startswith(typed)]
+
+
+LedgerPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER", help="A ledger file, or its URL.", autocompletion=_ledgers_here
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Failure = Annotated[float, typer.Option(help="Probability that the certificate is wrong.")]
 
@@ -49,13 +80,17 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        ledger = next(iter(_ledgers_here()), "holdout.db")
+        steps = _FIRST_STEPS.format(version=torch_holdout.__version__, ledger=ledger)
+        typer.echo(steps, nl=False)
 
 
 @app.command()
@@ -132,7 +167,7 @@ def plan(
 
 @app.command()
 def status(
-    ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
+    ledger: LedgerPlace,
     name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
     failure: Failure = 0.05,
     as_json: AsJson = False,
@@ -178,7 +213,7 @@ def status(
 
 @app.command()
 def verify(
-    ledger: Annotated[str, typer.Argument(help="A ledger file, or its URL.")],
+    ledger: LedgerPlace,
     as_json: AsJson = False,
 ) -> None:
     """Check every row, sum, counter and link of a ledger, and say what is wrong; repairs nothing.

@@ -31,6 +31,7 @@ from torch_holdout.planning import Plan, planned_arguments
 from torch_holdout.ranks import gathered, gathered_rows, on_first_rank
 from torch_holdout.registration import Registration
 from torch_holdout.results import Answer, Status
+from torch_holdout.runs import current_run
 from torch_holdout.statistics import SealedSums, Statistic
 from torch_holdout.terms import is_private
 from torch_holdout.traces import without_trace
@@ -376,12 +377,13 @@ class ReusableHoldout:
             if repeated is not None:
                 return repeated
             if account.budget_left < 1:
+                account.refuse(name, current_run())
                 return Answer(math.nan, "exhausted", 0, None)
             records = None if debit is None else account.records(debit)
             entry, secret = self._decide(account, name, key, reading, fresh)
             if records is not None and debit is not None:
                 debit.pay(records, steps=entry.compared + (entry.kind == "release"))
-            left = account.record(entry, secret)
+            left = account.record(entry, secret, current_run())
             position = account.queries
         # Only here, after the commit, does anything leave.
         return Answer(entry.value, entry.kind, left, entry.kind, position)

@@ -758,6 +758,15 @@ class TestExhaustion:
         assert len(seen) == 6
         assert account.status().queries == 3
 
+    def test_what_a_frozen_run_asked_in_vain_is_counted(self):
+        account = self.account()
+        with pytest.warns(HoldoutWarning, match="stale"):
+            self.run("freeze", account)
+        ledger = account._ledger
+        (found,) = ledger.refusals(ledger.accounts()["val"])
+        assert (found.statistic, found.count) == ("val_loss", 3)
+        assert found.run.startswith("fit of 20")
+
     def test_raise(self):
         with pytest.raises(BudgetExhaustedError, match="fresh"):
             self.run("raise", self.account())
@@ -842,6 +851,8 @@ class TestResume:
         {"stage": "fit"},
         {"dataloader_idx": -1},
         {"version": 2},
+        {"run": "two\nlines"},
+        {"run": 3},
         {"public": 3},
         {"public_dataloaders": 1},
         {"public_dataloaders": ("1",)},

@@ -89,6 +89,8 @@ def test_two_trials_release_exactly_the_budget_and_nothing_raw_is_written(tmp_pa
     assert len(reported(results)) == 3  # no stale value was reported
     assert set(reported(results)) <= published(account)
     assert any(said_exhausted(results))
+    asked = account._ledger.answers(account._ledger.accounts()["val"])
+    assert all(answer.run.startswith("trial lightning_trial_") for answer in asked)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert {"result.json", "progress.csv", "checkpoint", "holdout.db"} <= {f.name for f in files}
     for file in files:

@@ -7,7 +7,7 @@ import time
 import psycopg
 import pytest
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
-from torch_holdout.ledger import Ledger, postgres_connections
+from torch_holdout.ledger import Ledger, postgres_connections, verify
 from torch_holdout.ledger.postgres import _BEGIN_WRITING
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
@@ -51,6 +51,19 @@ def summary(url):
 
 def database(url):
     return url.split("@/")[1].split("?")[0]
+
+
+def test_a_ledger_of_version_2_goes_on_with_names_of_runs(postgres, url):
+    record(Ledger(url), entry("a"))
+    with psycopg.connect(host=postgres.socket, dbname=database(url), user="postgres") as admin:
+        admin.execute("DROP TABLE torch_holdout.th_runs, torch_holdout.th_refusals")
+        admin.execute("UPDATE torch_holdout.th_ledger SET schema_version = 2")
+    ledger = Ledger(url)
+    with ledger.account(register(ledger)) as account:
+        account.record(entry("b"), None, "later")
+    assert [found.run for found in ledger.answers(register(ledger))] == [None, "later"]
+    assert verify(url).schema_version == SCHEMA_VERSION
+    assert verify(url).findings == []
 
 
 class TestUrl:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch_holdout as th
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger import Ledger
+from torch_holdout.ledger import Ledger, verify
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
 from support.records_contract import RecordsContract, register, spend
@@ -57,9 +57,9 @@ def test_edits_are_noticed(tmp_path, edit):
         Ledger(f"sqlite:///{path}").records_summary(account, check=True)
 
 
-def old_ledger(tmp_path):
+def old_ledger(tmp_path, version=1):
     path = tmp_path / "old.db"
-    shutil.copy(ASSETS / "ledger_v1.db", path)
+    shutil.copy(ASSETS / f"ledger_v{version}.db", path)
     path.chmod(0o600)
     return path
 
@@ -91,6 +91,33 @@ def test_a_ledger_of_version_1_is_opened_with_its_answers_and_its_budget(tmp_pat
     assert version_of(path) == [(SCHEMA_VERSION,)]
     account = register(Ledger(f"sqlite:///{path}"))
     spend(Ledger(f"sqlite:///{path}"), account, 10)
+
+
+def test_a_ledger_of_version_2_goes_on_with_names_of_runs(tmp_path):
+    path = old_ledger(tmp_path, version=2)
+    assert version_of(path) == [(2,)]
+    holdout = th.ReusableHoldout(
+        f"sqlite:///{path}",
+        name="val",
+        size=4,
+        statistics={"val_acc": th.ZeroOne()},
+        mechanism=th.Thresholdout(threshold=0.1, sigma=0.01, guess="last"),
+        budget=3,
+        seed=7,
+    )
+    sums = holdout.accumulator("val_acc")
+    sums.update(torch.tensor([False, False, False, False]))
+    with th.named_run("later"):
+        assert holdout.release("val_acc", sums, query="b").kind == "repeat"
+        assert holdout.release("val_acc", sums, query="d").kind == "release"
+        assert holdout.release("val_acc", sums, query="e").kind == "exhausted"
+    assert version_of(path) == [(SCHEMA_VERSION,)]
+    ledger = Ledger(f"sqlite:///{path}")
+    account = ledger.accounts()["val"]
+    assert [found.run for found in ledger.answers(account)] == [None, None, None, "later"]
+    assert [(found.run, found.count) for found in ledger.refusals(account)] == [("later", 1)]
+    assert [found.queries for found in ledger.charges(ledger.records_accounts()["records"])] == [3]
+    assert verify(f"sqlite:///{path}").findings == []
 
 
 def test_reading_a_ledger_of_version_1_twice_at_once(tmp_path):

@@ -243,13 +243,14 @@ def test_nothing_is_changed(path):
     assert digest(path.parent) == before
 
 
-def test_a_ledger_of_version_1_is_checked_and_stays_one(tmp_path):
+@pytest.mark.parametrize(("version", "holdouts"), [(1, 2), (2, 1)])
+def test_a_ledger_of_an_older_version_is_checked_and_stays_one(tmp_path, version, holdouts):
     path = tmp_path / "old.db"
-    shutil.copy(ASSETS / "ledger_v1.db", path)
+    shutil.copy(ASSETS / f"ledger_v{version}.db", path)
     path.chmod(0o600)
     before = digest(tmp_path)
     result = verify(f"sqlite:///{path}")
-    assert (result.schema_version, result.holdouts, result.findings) == (1, 2, [])
+    assert (result.schema_version, result.holdouts, result.findings) == (version, holdouts, [])
     assert digest(tmp_path) == before
 
 

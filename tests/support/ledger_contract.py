@@ -1,6 +1,7 @@
 """What every ledger backend must do. Subclasses give an address that can be opened again."""
 
 import threading
+from datetime import datetime, timezone
 
 import pytest
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
@@ -83,6 +84,44 @@ class LedgerContract:
             assert account.last_release("acc").position == 1
             assert account.threshold(10) == 17
         assert again.names() == ["val"]
+
+    def test_answers_keep_their_time_and_the_name_of_their_run(self, ledger, address):
+        with self.open(ledger) as account:
+            account.record(entry("a"), None, "first run")
+        self.spend(ledger, "b", "guess")
+        found = Ledger(address).answers(self.register(ledger))
+        assert [(f.position, f.kind, f.run) for f in found] == [
+            (1, "release", "first run"),
+            (2, "guess", None),
+        ]
+        times = [datetime.fromisoformat(f.asked_at) for f in found]
+        assert times == sorted(times)
+        assert (datetime.now(timezone.utc) - times[0]).total_seconds() < 300
+
+    def test_what_is_asked_in_vain_is_counted_by_run(self, ledger, address):
+        for run in ("one", None, "one", "one"):
+            with self.open(ledger) as account:
+                account.refuse("acc", run)
+        found = Ledger(address).refusals(self.register(ledger))
+        assert sorted((f.statistic, f.run or "", f.count) for f in found) == [
+            ("acc", "", 1),
+            ("acc", "one", 3),
+        ]
+        assert all(f.first_at <= f.last_at for f in found)
+        assert self.summary(ledger).queries == 0
+
+    def test_names_of_runs_are_no_part_of_an_exception(self, ledger):
+        def crash():
+            with self.open(ledger) as account:
+                account.record(entry("a"), None, "lost run")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            crash()
+        with self.open(ledger) as account:
+            account.record(entry("b"), None, "kept run")
+        (found,) = ledger.answers(self.register(ledger))
+        assert (found.position, found.run) == (1, "kept run")
 
     def test_an_exception_rolls_everything_back(self, ledger):
         def crash():

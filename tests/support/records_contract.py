@@ -44,6 +44,18 @@ class RecordsContract:
         with pytest.raises(LedgerError, match="beyond the budget"):
             spend(ledger, account, 1)
 
+    def test_charges_are_listed(self, address):
+        ledger = Ledger(address)
+        account = register(ledger)
+        spend(ledger, account, 60, queries=6)
+        spend(ledger, account, 40, queries=4)
+        found = Ledger(address).charges(account)
+        assert [(c.position, c.purpose, c.queries, c.charge) for c in found] == [
+            (1, "prediction", 6, 60),
+            (2, "prediction", 4, 40),
+        ]
+        assert found[0].asked_at <= found[1].asked_at
+
     def test_an_exception_charges_nothing(self, address):
         ledger = Ledger(address)
         account = register(ledger)

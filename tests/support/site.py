@@ -1,4 +1,4 @@
-"""What is looked for in the built site and in the pages' sources; each function names what is wrong."""
+"""What is wrong with a built site, or with a page's source; every function names it."""
 
 import re
 import shlex
@@ -128,8 +128,11 @@ def commands(text: str) -> Iterator[str]:
 
 
 def wrong_commands(text: str) -> list[str]:
-    """Name every command that does not exist as it is written."""
-    return [f"{typed}: {problem}" for typed in commands(text) if (problem := _problem(typed))]
+    """Name every command that does not exist as it is written; of those in a line, their name."""
+    inline = re.findall(r"(?<!`)`(torch-holdout [a-z]\w*|make [a-z]\w*)[^`\n]*`(?!`)", text)
+    named = [f"{words} --help" if words.startswith("torch") else words for words in inline]
+    typed = [*commands(text), *named]
+    return [f"{line}: {problem}" for line in typed if (problem := _problem(line))]
 
 
 def _problem(typed: str) -> str | None:
@@ -154,22 +157,21 @@ def _script_problem(words: list[str]) -> str | None:
 
 def _command_problem(words: list[str]) -> str | None:
     """Let the command's own parser read the arguments, without running anything."""
-    from click.exceptions import ClickException, Exit
+    import typer
     from torch_holdout.cli import app
-    from typer.main import get_command
 
-    group = get_command(app)
+    group = typer.main.get_command(app)
     if not words or words[0].startswith("-"):
         known = {option for each in group.params for option in each.opts} | {"--help"}
         return None if set(words) <= known else f"no option {words}"
     if words[0] not in group.commands:
         return f"no command {words[0]}"
     try:
-        group.commands[words[0]].make_context(words[0], words[1:], resilient_parsing=False)
-    except Exit:
+        group.commands[words[0]].make_context(words[0], words[1:])
+    except typer.Exit:  # --help
         return None
-    except Exception as error:  # noqa: BLE001  typer brings parsers and errors of its own
-        if isinstance(error, ClickException) or hasattr(error, "format_message"):
-            return error.format_message()
-        raise
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer brings a parser of its own
+            raise
+        return error.format_message()
     return None

@@ -23,6 +23,9 @@ def told(monkeypatch, tmp_path):
         def get_trial_dir(self):
             return str(tmp_path)
 
+        def get_trial_name(self):
+            return "train_1"
+
     monkeypatch.setattr(tuning.tune, "report", lambda told, checkpoint=None: found.append(told))
     monkeypatch.setattr(tuning.tune, "get_context", Context)
     return found
@@ -49,6 +52,12 @@ def test_a_release_and_a_near_guess_are_told(told, tmp_path):
         "holdout/budget_left",
         "holdout/account",
     }
+
+
+def test_a_trial_is_named(told, tmp_path):
+    account = trial_of(lambda holdout: ask(holdout, 20, "a"), tmp_path)
+    ledger = account._ledger
+    assert [a.run for a in ledger.answers(ledger.accounts()["val"])] == ["trial train_1"]
 
 
 def test_a_ladders_guess_and_no_answer_are_not_told(told, tmp_path):

@@ -16,12 +16,15 @@ from torch_holdout.ledger.statements import (
     DELETE_THRESHOLD,
     DELETE_THRESHOLDS,
     INSERT_QUERY,
+    INSERT_REFUSAL,
+    INSERT_RUN,
     INSERT_THRESHOLD,
     LAST_RELEASE,
     LOCK_RECORDS,
     LOOK,
     THRESHOLDS,
     UPDATE_HOLDOUT,
+    UPDATE_REFUSAL,
 )
 
 Kind = Literal["release", "guess"]
@@ -132,10 +135,11 @@ class Account:
         """Return the open round's secret threshold."""
         return self._kept_secrets().get(units)
 
-    def record(self, entry: Entry, threshold: int | None) -> int:
+    def record(self, entry: Entry, threshold: int | None, run: str | None = None) -> int:
         """Write an answer, its charge and the next secret; return the budget that is left.
 
-        After the last release every secret is erased: no round is open any more.
+        The name of the run is only for people: it is no link of the chain. After the last release
+        every secret is erased: no round is open any more.
         """
         released = entry.kind == "release"
         if released and self.budget_left < 1:
@@ -153,6 +157,10 @@ class Account:
             INSERT_QUERY,
             {"holdout_id": self._row.id, "position": self.queries, "chain": chain, **row},
         )
+        if run is not None:
+            self._connection.execute(
+                INSERT_RUN, {"holdout_id": self._row.id, "position": self.queries, "run": run}
+            )
         spent = None
         if self._row.spent is not None and entry.charge is not None:
             spent = self._row.spent + entry.charge
@@ -170,6 +178,23 @@ class Account:
         )
         self._keep_secret(entry.units, threshold)
         return self.budget_left
+
+    def refuse(self, statistic: str, run: str | None) -> None:
+        """Count a query that came after the budget was gone; it is given no answer."""
+        at = now()
+        asked = {"holdout": self._row.id, "of_statistic": statistic, "of_run": run or "", "at": at}
+        if not self._connection.execute(UPDATE_REFUSAL, asked).rowcount:
+            self._connection.execute(
+                INSERT_REFUSAL,
+                {
+                    "holdout_id": self._row.id,
+                    "statistic": statistic,
+                    "run": run or "",
+                    "count": 1,
+                    "first_at": at,
+                    "last_at": at,
+                },
+            )
 
     def records(self, debit: Debit) -> RecordsAccount:
         """Open the account that a debit is for in the same transaction.

@@ -14,13 +14,24 @@ from torch_holdout.ledger.backend import now
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.records import (
+    Purpose,
     RecordsAccount,
     RecordsSummary,
     check_charges,
     new_records,
     records_summary,
 )
-from torch_holdout.ledger.schema import PICO, holdouts, keys, ledger, queries, records
+from torch_holdout.ledger.schema import (
+    PICO,
+    charges,
+    holdouts,
+    keys,
+    ledger,
+    queries,
+    records,
+    refusals,
+    runs,
+)
 from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
 from torch_holdout.noise import fresh_secret
 
@@ -54,7 +65,7 @@ class Summary:
 @final
 @dataclass(frozen=True)
 class Recorded:
-    """An answer as it was published.
+    """An answer as it was published, when, and by which run it was asked for.
 
     Example:
         >>> Recorded(position=1, statistic="val_acc", kind="release", value=0.75).kind
@@ -65,6 +76,45 @@ class Recorded:
     statistic: str
     kind: Kind
     value: float
+    asked_at: str = ""
+    run: str | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Refusal:
+    """Queries that came after the budget was gone, and got no answer.
+
+    Example:
+        >>> at = "2026-01-01T00:00:00+00:00"
+        >>> Refusal(statistic="val_acc", run="seed 3", count=2, first_at=at, last_at=at).count
+        2
+    """
+
+    statistic: str
+    run: str | None
+    count: int
+    first_at: str
+    last_at: str
+
+
+@final
+@dataclass(frozen=True)
+class Charged:
+    """What some queries cost the training records, in picos of the account's currency.
+
+    Example:
+        >>> Charged(position=1, purpose="prediction", detail="{}", queries=10, charge=5,
+        ...         asked_at="2026-01-01T00:00:00+00:00").queries
+        10
+    """
+
+    position: int
+    purpose: Purpose
+    detail: str
+    queries: int
+    charge: int
+    asked_at: str
 
 
 @final
@@ -181,14 +231,30 @@ class Ledger:
     def answers(self, account: str) -> list[Recorded]:
         """List what has been answered, oldest first."""
         asked = (queries.c.position, queries.c.statistic, queries.c.kind, queries.c.value)
+        of_query = (runs.c.holdout_id == queries.c.holdout_id) & (
+            runs.c.position == queries.c.position
+        )
         with self._transaction(reads_only=True) as connection:
             found = connection.execute(
-                sa.select(*asked)
+                sa.select(*asked, queries.c.asked_at, runs.c.run)
                 .join(holdouts, holdouts.c.id == queries.c.holdout_id)
+                .outerjoin(runs, of_query)
                 .where(holdouts.c.account == account)
                 .order_by(queries.c.position)
             )
             return [Recorded(*row) for row in found]
+
+    def refusals(self, account: str) -> list[Refusal]:
+        """List what was asked after the budget was gone, by statistic and run."""
+        asked = (refusals.c.statistic, refusals.c.run, refusals.c.count)
+        with self._transaction(reads_only=True) as connection:
+            found = connection.execute(
+                sa.select(*asked, refusals.c.first_at, refusals.c.last_at)
+                .join(holdouts, holdouts.c.id == refusals.c.holdout_id)
+                .where(holdouts.c.account == account)
+                .order_by(refusals.c.first_at, refusals.c.statistic, refusals.c.run)
+            )
+            return [Refusal(row[0], row[1] or None, *row[2:]) for row in found]
 
     def accounts(self) -> dict[str, str]:
         """Return the accounts' ids by the holdouts' names, oldest first."""
@@ -257,6 +323,18 @@ class Ledger:
             if check:
                 check_charges(connection, row, self.address)
             return records_summary(row, self.address)
+
+    def charges(self, account: str) -> list[Charged]:
+        """List what has been charged to training records, oldest first."""
+        asked = (charges.c.position, charges.c.purpose, charges.c.detail, charges.c.queries)
+        with self._transaction(reads_only=True) as connection:
+            found = connection.execute(
+                sa.select(*asked, charges.c.charge, charges.c.asked_at)
+                .join(records, records.c.id == charges.c.records_id)
+                .where(records.c.account == account)
+                .order_by(charges.c.position)
+            )
+            return [Charged(*row) for row in found]
 
     def find_records(self, name: str) -> str | None:
         """Return the id of a records account, or None if there is none; makes nothing."""

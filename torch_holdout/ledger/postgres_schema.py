@@ -83,7 +83,8 @@ def missing_privileges(connection: sa.Connection) -> list[tuple[str, str, str]]:
 def _needed(name: str) -> tuple[str, ...]:
     if name not in metadata.tables:
         return ()
-    changed = ("UPDATE",) if name in ("th_ledger", "th_holdouts", "th_records") else ()
+    counters = ("th_ledger", "th_holdouts", "th_records", "th_refusals")
+    changed = ("UPDATE",) if name in counters else ()
     erased = ("DELETE",) if name == thresholds.name else ()
     return ("SELECT", "INSERT", *changed, *erased)
 

@@ -5,7 +5,7 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 PICO = 10**12  # epsilon is kept in whole millionths of a millionth, rounded up
@@ -111,4 +111,27 @@ charges = sa.Table(
     sa.Column("version", sa.String(80), nullable=False),
     sa.Column("chain", sa.String(64), nullable=False),
 )
-ADDED = {2: (records, charges)}
+
+# Version 3 added what only people read: which run asked, and what was asked in vain.
+runs = sa.Table(
+    "th_runs",
+    metadata,
+    sa.Column("holdout_id", sa.Integer, primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("run", sa.String(200), nullable=False),
+    sa.ForeignKeyConstraint(
+        ["holdout_id", "position"], ["th_queries.holdout_id", "th_queries.position"]
+    ),
+)
+
+refusals = sa.Table(
+    "th_refusals",
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("statistic", sa.String(200), primary_key=True),
+    sa.Column("run", sa.String(200), primary_key=True),  # empty for none
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("first_at", sa.String(40), nullable=False),
+    sa.Column("last_at", sa.String(40), nullable=False),
+)
+ADDED = {2: (records, charges), 3: (runs, refusals)}

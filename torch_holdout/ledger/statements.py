@@ -2,7 +2,15 @@
 
 import sqlalchemy as sa
 
-from torch_holdout.ledger.schema import charges, holdouts, queries, records, thresholds
+from torch_holdout.ledger.schema import (
+    charges,
+    holdouts,
+    queries,
+    records,
+    refusals,
+    runs,
+    thresholds,
+)
 
 _OF_HOLDOUT = queries.c.holdout_id == sa.bindparam("holdout")
 _ANSWER = sa.select(
@@ -51,6 +59,17 @@ ATTEMPTS = sa.select(sa.func.count()).where(
 )
 INSERT_QUERY = queries.insert()
 UPDATE_HOLDOUT = holdouts.update().where(holdouts.c.id == sa.bindparam("which"))
+INSERT_RUN = runs.insert()
+INSERT_REFUSAL = refusals.insert()
+UPDATE_REFUSAL = (
+    refusals.update()
+    .where(
+        refusals.c.holdout_id == sa.bindparam("holdout"),
+        refusals.c.statistic == sa.bindparam("of_statistic"),
+        refusals.c.run == sa.bindparam("of_run"),
+    )
+    .values(count=refusals.c.count + 1, last_at=sa.bindparam("at"))
+)
 INSERT_THRESHOLD = thresholds.insert()
 DELETE_THRESHOLD = thresholds.delete().where(*_OF_ROUND)
 DELETE_THRESHOLDS = thresholds.delete().where(_OF_ROUND[0])

@@ -15,7 +15,16 @@ import sqlalchemy as sa
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import Backend, reason, stored_version
 from torch_holdout.ledger.engines import backend_for
-from torch_holdout.ledger.schema import charges, holdouts, keys, queries, records, thresholds
+from torch_holdout.ledger.schema import (
+    charges,
+    holdouts,
+    keys,
+    queries,
+    records,
+    refusals,
+    runs,
+    thresholds,
+)
 from torch_holdout.ledger.verify_accounts import Rows, holdout_problems, records_problems
 
 
@@ -89,7 +98,8 @@ class _Reader:
         self._part(None, _secret_key_problems)
         names: dict[str, list[Any]] = {"holdouts": [], "records": []}
         for kind, table, rows, check in _accounts(version):
-            self._part(None, partial(_table_problems, table=table, rows=rows))
+            children = [rows, *_side_tables(kind, version)]
+            self._part(None, partial(_table_problems, table=table, children=children))
             names[kind] = self._names(table)
             for identity, name in names[kind]:
                 self._account(table, rows, check, identity, name)
@@ -174,6 +184,13 @@ def _accounts(version: int) -> list[tuple[str, sa.Table, sa.Table, Any]]:
     return found
 
 
+def _side_tables(kind: str, version: int) -> list[sa.Table]:
+    """Return what else belongs to accounts of a kind."""
+    if kind != "holdouts":
+        return []
+    return [thresholds, *([runs, refusals] if version > 2 else [])]
+
+
 def _owner(rows: sa.Table) -> sa.Column[Any]:
     return rows.c.records_id if rows is charges else rows.c.holdout_id
 
@@ -194,10 +211,10 @@ def _secret_key_problems(connection: sa.Connection) -> Iterator[tuple[None, str]
 
 
 def _table_problems(
-    connection: sa.Connection, table: sa.Table, rows: sa.Table
+    connection: sa.Connection, table: sa.Table, children: list[sa.Table]
 ) -> Iterator[tuple[None, str]]:
     """Look for what only the whole table shows: orphans and twins."""
-    for child in [rows, *([thresholds] if table is holdouts else [])]:
+    for child in children:
         owner = _owner(child)
         orphans = connection.execute(
             sa.select(sa.func.count()).where(owner.not_in(sa.select(table.c.id)))

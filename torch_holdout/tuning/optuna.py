@@ -27,6 +27,7 @@ from typing import Any, NoReturn, final
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.results import Answer
+from torch_holdout.runs import as_run_name, named_run
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
     callback_class,
@@ -80,11 +81,18 @@ def sharing(
         _end(trial.study, holdout)
     shared = SharedTrial(trial, holdout, name)
     try:
-        yield shared
+        with named_run(_run_name(trial)):
+            yield shared
     except BudgetExhaustedError:
         _end(trial.study, holdout)
     if holdout.status().exhausted:
         _stop(trial.study)
+
+
+def _run_name(trial: optuna.Trial) -> str:
+    study = trial.study.study_name
+    prefix = "" if study.startswith("no-name-") else f"{study} "
+    return as_run_name(f"{prefix}trial {trial.number}")
 
 
 @final

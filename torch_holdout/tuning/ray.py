@@ -36,6 +36,7 @@ from torch_holdout.checks import require_instance
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.results import Answer
+from torch_holdout.runs import as_run_name, named_run
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
     callback_class,
@@ -257,7 +258,8 @@ def _run(
     try:
         if holdout.status().exhausted:
             _end(holdout)
-        train(config, holdout)
+        with named_run(as_run_name(f"trial {tune.get_context().get_trial_name()}")):
+            train(config, holdout)
     except BudgetExhaustedError as error:
         _leave_word(str(error))
         trial.withheld = True

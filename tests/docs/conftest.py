@@ -1,0 +1,44 @@
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+from support.site import ROOT
+
+
+def hook(name):
+    """Load a hook of the site as mkdocs does."""
+    path = ROOT / "docs" / "hooks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"site_hook_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a dataclass looks its module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def reference():
+    return hook("reference")
+
+
+@pytest.fixture(scope="session")
+def formulas():
+    return hook("formulas")
+
+
+def build(folder, *options):
+    """Build the site as `make docs` does, from this checkout."""
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    return subprocess.run(
+        [*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    built = build(folder)
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+    return folder
