@@ -2,6 +2,7 @@ r"""Show :math:`...` as MathML, which browsers draw themselves: no script, nothi
 
 Only what the docstrings and pages use of LaTeX is known; anything else stops the build.
 """
+# ruff: noqa: RUF001  Greek letters and signs are what this is about
 
 import re
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 
 FORMULA = r":math:`([^`]+)`"
-TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\d+(?:[.,]\d+)*|\S")
+PIECE = re.compile(r"\\[a-zA-Z]+|\\.|\d+(?:[.,]\d+)*|\S")
 LETTERS = {
     **{"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "varepsilon": "ε", "eta": "η"},
     **{"kappa": "κ", "lambda": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ"},
@@ -59,22 +60,22 @@ def mathml(latex: str) -> Element:
         '<math><msup><mi>x</mi><mn>2</mn></msup></math>'
     """
     root = Element("math")
-    tokens = iter(TOKEN.findall(latex))
-    for part in _parts(tokens, latex):
+    pieces = iter(PIECE.findall(latex))
+    for part in _parts(pieces, latex):
         root.append(part)
     return root
 
 
-def _parts(tokens: Iterator[str], whole: str) -> list[Element]:
+def _parts(pieces: Iterator[str], whole: str) -> list[Element]:
     """Read up to the closing brace or the end."""
     parts: list[Element] = []
-    for token in tokens:
-        if token == "}":
+    for piece in pieces:
+        if piece == "}":
             break
-        if token in "^_":
-            _attach(parts, token, _next(tokens, whole))
+        if piece in "^_":
+            _attach(parts, piece, _next(pieces, whole))
         else:
-            parts.append(_read(token, tokens, whole))
+            parts.append(_read(piece, pieces, whole))
     return parts
 
 
@@ -89,18 +90,18 @@ def _attach(parts: list[Element], mark: str, script: Element) -> None:
         parts.append(_element("msup" if mark == "^" else "msub", base, script))
 
 
-def _next(tokens: Iterator[str], whole: str) -> Element:
-    return _read(next(tokens, ""), tokens, whole)
+def _next(pieces: Iterator[str], whole: str) -> Element:
+    return _read(next(pieces, ""), pieces, whole)
 
 
-def _read(token: str, tokens: Iterator[str], whole: str) -> Element:
-    if token == "{":
-        return _element("mrow", *_parts(tokens, whole))
-    if not token.startswith("\\"):
-        return _plain(token)
-    name = token[1:]
+def _read(piece: str, pieces: Iterator[str], whole: str) -> Element:
+    if piece == "{":
+        return _element("mrow", *_parts(pieces, whole))
+    if not piece.startswith("\\"):
+        return _plain(piece)
+    name = piece[1:]
     if name in STRUCTURES:
-        return STRUCTURES[name](tokens, whole)
+        return STRUCTURES[name](pieces, whole)
     if name in LETTERS:
         return _text("mi", LETTERS[name])
     if name in SIGNS:
@@ -109,34 +110,34 @@ def _read(token: str, tokens: Iterator[str], whole: str) -> Element:
         return _text("mi", name)
     if name in SPACES:
         return Element("mspace", width=SPACES[name])
-    raise PluginError(f"The formula {whole!r} uses {token}, which docs/hooks/formulas.py lacks.")
+    raise PluginError(f"The formula {whole!r} uses {piece}, which docs/hooks/formulas.py lacks.")
 
 
-def _plain(token: str) -> Element:
-    if token[:1].isdigit():
-        return _text("mn", token)
-    return _text("mi" if token.isalpha() else "mo", token.replace("-", "−"))
+def _plain(piece: str) -> Element:
+    if piece[:1].isdigit():
+        return _text("mn", piece)
+    return _text("mi" if piece.isalpha() else "mo", piece.replace("-", "−"))
 
 
-def _upright(tokens: Iterator[str], whole: str) -> Element:
+def _upright(pieces: Iterator[str], whole: str) -> Element:
     """Words stay words."""
-    content = _next(tokens, whole)
+    content = _next(pieces, whole)
     return _text("mtext", "".join(content.itertext()))
 
 
-def _binomial(tokens: Iterator[str], whole: str) -> Element:
-    fraction = _element("mfrac", _next(tokens, whole), _next(tokens, whole))
+def _binomial(pieces: Iterator[str], whole: str) -> Element:
+    fraction = _element("mfrac", _next(pieces, whole), _next(pieces, whole))
     fraction.set("linethickness", "0")
     return _element("mrow", _text("mo", "("), fraction, _text("mo", ")"))
 
 
-def _hat(tokens: Iterator[str], whole: str) -> Element:
-    return _element("mover", _next(tokens, whole), _text("mo", "^"))
+def _hat(pieces: Iterator[str], whole: str) -> Element:
+    return _element("mover", _next(pieces, whole), _text("mo", "^"))
 
 
 STRUCTURES = {
-    "frac": lambda tokens, whole: _element("mfrac", _next(tokens, whole), _next(tokens, whole)),
-    "sqrt": lambda tokens, whole: _element("msqrt", _next(tokens, whole)),
+    "frac": lambda pieces, whole: _element("mfrac", _next(pieces, whole), _next(pieces, whole)),
+    "sqrt": lambda pieces, whole: _element("msqrt", _next(pieces, whole)),
     "binom": _binomial,
     "hat": _hat,
     "mathrm": _upright,

@@ -34,7 +34,7 @@ PUBLIC = (
     "torch_holdout.prediction.pytorch_lightning",
     "torch_holdout.audit",
 )
-# Sections of the first page, by where a name is defined; the other pages have one for each file.
+# Sections of the first page, by where a name is defined; other pages may have one for each file.
 SECTIONS = {
     "The door": ("holdout", "metrics", "multiplicative_weights"),
     "Statistics": ("statistics", "blockwise", "subsets", "data_fingerprint"),
@@ -156,7 +156,7 @@ def _section(name: Name) -> str:
 
 
 def _layer(name: Name) -> str:
-    return (name.home.split(".") + [""])[1]
+    return name.home.partition(".")[2].partition(".")[0]
 
 
 def _place(name: Name) -> tuple[int, str]:

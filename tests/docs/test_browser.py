@@ -1,4 +1,4 @@
-"""The site in a real browser: nothing fails, nothing is fetched, nothing is wider than the screen."""
+"""The site in a real browser: nothing fails, is fetched, or is wider than the screen."""
 
 import os
 import shutil

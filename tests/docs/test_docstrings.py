@@ -6,12 +6,11 @@ import importlib
 import inspect
 import re
 import sys
-import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch_holdout
-from support.site import ROOT
 
 PACKAGE = Path(torch_holdout.__file__).parent
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
@@ -20,23 +19,20 @@ FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 def examples_of(name):
     """The examples of a name; those of a constant or an alias stand in a module's docstring."""
     value = name.value
-    if inspect.isclass(value) or inspect.isfunction(value):
-        return found_in(value, sys.modules[value.__module__])
-    homes = [module for key, module in sys.modules.items() if key.startswith("torch_holdout")]
-    defining = [home for home in homes if vars(home).get(name.name) is value]
-    return [each for home in defining for each in module_examples(home)]
+    if inspect.isclass(value) or inspect.isroutine(inspect.unwrap(value)):
+        home = sys.modules[value.__module__]
+        path = f"{home.__name__}.{value.__qualname__}"
+        return found_in(home, lambda test: test == path or test.startswith(f"{path}."))
+    modules = [module for key, module in sys.modules.items() if key.startswith("torch_holdout")]
+    homes = [module for module in modules if vars(module).get(name.name) is value]
+    names = [home.__name__ for home in homes]
+    return [example for home in homes for example in found_in(home, names.__contains__)]
 
 
-def found_in(value, module):
-    """What doctest runs of an object itself, and of a class's methods."""
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    tests = finder.find(value, value.__name__, module=module)
-    return [example for test in tests for example in test.examples]
-
-
-def module_examples(module):
-    finder = doctest.DocTestFinder(recurse=False)
-    return [example for test in finder.find(module) for example in test.examples]
+def found_in(module, wanted):
+    """What doctest, and so pytest, finds in a module under these names."""
+    tests = doctest.DocTestFinder().find(module)
+    return [example for test in tests if wanted(test.name) for example in test.examples]
 
 
 def problem_of(name):
@@ -57,11 +53,10 @@ def test_every_public_name_has_an_example(reference):
     assert [problem for name in names if (problem := problem_of(name))] == []
 
 
-def test_they_are_run():
+def test_they_are_run(request):
     """By `pytest` itself: modules of the package are collected."""
-    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
-    assert "--doctest-modules" in options["addopts"]
-    assert "torch_holdout" in options["testpaths"]
+    assert "--doctest-modules" in request.config.getini("addopts")
+    assert "torch_holdout" in request.config.getini("testpaths")
 
 
 @pytest.mark.parametrize(
@@ -73,13 +68,14 @@ def test_they_are_run():
     ],
 )
 def test_twin_without_a_fitting_example_is_caught(docstring):
-    def twin():
-        pass
-
-    twin.__doc__ = "Do nothing.\n\n>>> twin()"
-    assert problem_of(_Given(twin)) is None
-    twin.__doc__ = docstring
-    assert problem_of(_Given(twin)) is not None
+    module = ModuleType("torch_holdout_twin")
+    sys.modules[module.__name__] = module
+    try:
+        for text, fits in (("Do nothing.\n\n>>> twin()", True), (docstring, False)):
+            exec(f"def twin():\n    {text!r}", vars(module))
+            assert (problem_of(_Given(module.twin)) is None) == fits
+    finally:
+        del sys.modules[module.__name__]
 
 
 class _Given:

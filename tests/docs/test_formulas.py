@@ -19,7 +19,7 @@ PACKAGE = Path(torch_holdout.__file__).parent
         (r"\sum_{i=1}^{m} i", "<msubsup><mo>∑</mo>"),
         (r"\frac{1}{n}", "<mfrac><mrow><mn>1</mn></mrow><mrow><mi>n</mi></mrow></mfrac>"),
         (r"\sqrt{2}", "<msqrt><mrow><mn>2</mn></mrow></msqrt>"),
-        (r"e^{-t}", "<msup><mi>e</mi><mrow><mo>−</mo><mi>t</mi></mrow></msup>"),
+        (r"e^{-t}", "<msup><mi>e</mi><mrow><mo>\N{MINUS SIGN}</mo><mi>t</mi></mrow></msup>"),
         (r"\varepsilon \le 1", "<mi>ε</mi><mo>≤</mo><mn>1</mn>"),
         (r"\mathrm{Lap}", "<mtext>Lap</mtext>"),
         (r"\binom{G}{b}", '<mfrac linethickness="0">'),

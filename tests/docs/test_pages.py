@@ -1,6 +1,7 @@
 """Every page's Python runs, in order, in an empty folder; every command on it exists."""
 
 import pytest
+
 from support.site import ROOT, blocks, commands, run_blocks, wrong_commands
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

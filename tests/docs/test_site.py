@@ -1,4 +1,4 @@
-"""The site is built without a warning, has every public name, and leads nowhere that is not there."""
+"""The site is built without a warning, has every public name, and no dead link."""
 
 import importlib
 import pkgutil
@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch_holdout
+
 from support.site import (
     ROOT,
     dead_links,

@@ -2,8 +2,8 @@
 
 Means are of values in [0, 1] over independent units. Arguments outside a theorem's range raise
 ``ValueError`` with the range; where a theorem has nothing to say its result is infinite (or a
-probability of 1). A tolerance of 1 or more is vacuous. Nothing here reads data or a ledger, and
-which theorem an account uses is decided in ``terms.py``, from registered parameters.
+probability of 1). A tolerance of 1 or more is vacuous. Nothing here reads data or a ledger; what
+answers cost in privacy belongs to ``accounting/``.
 """
 
 from torch_holdout.bounds.brackets import (
