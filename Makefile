@@ -33,7 +33,7 @@ bench: install
 	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 	@echo "open site/index.html"
 
 clean:

@@ -100,7 +100,7 @@ def page_of(module: str) -> str:
 def on_config(config: MkDocsConfig) -> None:
     """Fill the reference's place in the navigation."""
     pages: list[Any] = ["reference/index.md"]
-    pages += [{module: page_of(module)} for module in PUBLIC]
+    pages += [{module.removeprefix("torch_holdout."): page_of(module)} for module in PUBLIC]
     pages.append({"Command line": "reference/cli.md"})
     for item in config.nav or ():
         if isinstance(item, dict) and "Reference" in item:
@@ -168,7 +168,7 @@ def _place(name: Name) -> tuple[int, str]:
 
 
 def _entry(name: Name) -> list[str]:
-    first = _first(name)
+    first = first_of(name)
     if first != name:
         return [
             f"### {name.name} {{ #{name.path} }}",
@@ -183,7 +183,7 @@ def _entry(name: Name) -> list[str]:
     return lines
 
 
-def _first(name: Name) -> Name:
+def first_of(name: Name) -> Name:
     """The first public name of the same object."""
     return next(
         each for each in public_names() if each.name == name.name and each.value is name.value

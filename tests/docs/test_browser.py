@@ -60,6 +60,16 @@ def test_a_page_is_shown_without_trouble(browser, site, name, width):
 
 
 @pytest.mark.integration
+def test_search_works_in_files(browser, site):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    page.get_by_role("textbox", name="Search").press_sequentially("ReusableHoldout")
+    found = page.locator(".md-search-result__link[href*='torch_holdout.ReusableHoldout']").first
+    found.wait_for(state="attached", timeout=60_000)
+    page.close()
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("body", "word"),
     [

@@ -49,7 +49,7 @@ def problem_of(name):
 
 
 def test_every_public_name_has_an_example(reference):
-    names = [name for name in reference.public_names() if reference._first(name) == name]
+    names = [name for name in reference.public_names() if reference.first_of(name) == name]
     assert [problem for name in names if (problem := problem_of(name))] == []
 
 

@@ -1,6 +1,7 @@
 """The site is built without a warning, has every public name, and no dead link."""
 
 import importlib
+import json
 import pkgutil
 import re
 
@@ -9,6 +10,7 @@ import torch_holdout
 
 from support.site import (
     ROOT,
+    build,
     dead_links,
     loaded_from_elsewhere,
     missing_names,
@@ -45,6 +47,30 @@ def test_every_module_that_exports_names_is_public(reference):
     names = [each.name for each in walked if not re.search(r"\._", each.name)]
     exporting = {name for name in names if hasattr(importlib.import_module(name), "__all__")}
     assert exporting | {"torch_holdout"} == set(reference.PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("# Page\n\n[there](#page)", None),
+        ("# Page\n\n[gone](gone.md)", "'gone.md'"),
+        ("# Page\n\n[gone](#gone)", "'#gone'"),
+        ("# Page\n\n[gone][torch_holdout.Gone]", "cross-reference target 'torch_holdout.Gone'"),
+        ("# Page\n\n::: torch_holdout.errors.Gone", "torch_holdout.errors.Gone could not be found"),
+    ],
+)
+def test_twin_with_a_warning_is_not_built(tmp_path, text, problem):
+    """With the site's own plugins and rules, on one page."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(text)
+    own = {"hooks": [], "nav": ["index.md"], "extra_css": [], "docs_dir": str(tmp_path / "docs")}
+    config = {"INHERIT": str(ROOT / "mkdocs.yml"), **own}
+    (tmp_path / "mkdocs.yml").write_text(json.dumps(config))  # which is YAML too
+    (tmp_path / "torch_holdout").symlink_to(ROOT / "torch_holdout")  # paths are relative to it
+    (tmp_path / "docs" / "hooks").symlink_to(ROOT / "docs" / "hooks")
+    built = build(tmp_path / "site", tmp_path / "mkdocs.yml")
+    assert (built.returncode == 0) == (problem is None), built.stderr
+    assert problem is None or problem in built.stderr
 
 
 def test_no_link_is_dead(site):

@@ -1,7 +1,10 @@
 """What is wrong with a built site, or with a page's source; every function names it."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +13,18 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).parents[2]
 # What a tag loads by itself; <a> only leads somewhere.
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+
+
+def build(folder: Path, config: Path = ROOT / "mkdocs.yml") -> subprocess.CompletedProcess:
+    """Build the site as `make docs` does, from this checkout; a warning is a failure.
+
+    (Not `--quiet`: what is not logged is not counted as a warning either.)
+    """
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", config, "-d", folder]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [str(word) for word in command], env=environment, capture_output=True, text=True
+    )
 
 
 class Page(HTMLParser):
@@ -128,11 +143,22 @@ def commands(text: str) -> Iterator[str]:
 
 
 def wrong_commands(text: str) -> list[str]:
-    """Name every command that does not exist as it is written; of those in a line, their name."""
-    inline = re.findall(r"(?<!`)`(torch-holdout [a-z]\w*|make [a-z]\w*)[^`\n]*`(?!`)", text)
-    named = [f"{words} --help" if words.startswith("torch") else words for words in inline]
-    typed = [*commands(text), *named]
-    return [f"{line}: {problem}" for line in typed if (problem := _problem(line))]
+    """Name every command that does not exist as it is written; of one within a line, its name."""
+    found = [f"{line}: {problem}" for line in commands(text) if (problem := _problem(line))]
+    inline = re.findall(r"(?<!`)`(torch-holdout|make) ([a-z][\w-]*)[^`\n]*`(?!`)", text)
+    known = {"torch-holdout": _commands(), "make": _targets()}
+    return found + [f"{tool} {name}" for tool, name in inline if name not in known[tool]]
+
+
+def _targets() -> set[str]:
+    return set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def _commands() -> dict:
+    import typer
+    from torch_holdout.cli import app
+
+    return typer.main.get_command(app).commands
 
 
 def _problem(typed: str) -> str | None:
@@ -142,8 +168,7 @@ def _problem(typed: str) -> str | None:
     if words[0] == "torch-holdout":
         return _command_problem(words[1:])
     if words[0] == "make":
-        targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-        unknown = {word for word in words[1:] if "=" not in word} - targets
+        unknown = {word for word in words[1:] if "=" not in word} - _targets()
         return f"no target {sorted(unknown)}" if unknown else None
     return _script_problem(words[1:])
 
