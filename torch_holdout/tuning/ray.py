@@ -95,10 +95,10 @@ def sharing(
         ...     ledger, name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Ladder(step=0.1), budget=2)
         >>> def train(config, holdout):
-        ...     print(config, holdout.name)
+        ...     "Train with config, asking the holdout."
         >>> trainable = sharing(train, holdout)  # for tune.Tuner(trainable, ...)
-        >>> trainable({"lr": 0.1})
-        {'lr': 0.1} val
+        >>> trainable.__name__
+        'train'
     """
     require_instance("holdout", holdout, ReusableHoldout)
     address = holdout.status().ledger
@@ -129,8 +129,10 @@ def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = Tr
         save_checkpoints: Whether a checkpoint goes with each report; PBT needs them.
 
     Example:
+        >>> import warnings
         >>> import torch_holdout as th
         >>> from torch_holdout.lightning import HoldoutGuard
+        >>> warnings.simplefilter("ignore")  # of Ray: here no Tuner runs the trial
         >>> ledger = f"sqlite:///{tempfile.mkdtemp()}/holdout.db"
         >>> holdout = th.ReusableHoldout(
         ...     ledger, name="val", size=4, statistics={"val_acc": th.ZeroOne()},
