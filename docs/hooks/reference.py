@@ -25,6 +25,7 @@ PUBLIC = (
     "torch_holdout.bounds",
     "torch_holdout.accounting",
     "torch_holdout.ledger",
+    "torch_holdout.report",
     "torch_holdout.tuning",
     "torch_holdout.tuning.optuna",
     "torch_holdout.tuning.ray",
