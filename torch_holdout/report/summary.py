@@ -159,8 +159,8 @@ class Report:
 
     Example:
         >>> report = summarise(Ledger("memory://"), failure=0.05)
-        >>> report.holdouts, report.records
-        ((), ())
+        >>> isinstance(report, Report), report.holdouts, report.records
+        (True, (), ())
     """
 
     ledger: str
@@ -178,6 +178,14 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
         ledger: The ledger.
         failure: Probability that a certificate is wrong.
         name: Only the accounts of this name.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout.open(
+        ...     "memory://summarised", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.01), budget=20)
+        >>> [found.status.budget_left for found in summarise(Ledger("memory://summarised")).holdouts]
+        [20]
     """
     require_failure(failure)
     holdouts, records = chosen(ledger, name)
