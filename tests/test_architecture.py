@@ -35,6 +35,7 @@ ORDER = [
         "_evaluation",
         "_watch",
         "_requirements",
+        "_published",
         "_guard",
         "lightning",
         "pytorch_lightning",

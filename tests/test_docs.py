@@ -44,3 +44,18 @@ def test_numbers_in_the_text():
     assert f"| `bounds.sample_splitting` | {tb.sample_splitting(10_000, 1000, 0.05):.2f} |" in PAGE
     assert tb.thresholdout_tolerance(10_000, failure=0.05, queries=1000, budget=20) == float("inf")
     assert f"| `bounds.naive_union` | {tb.naive_union(10_000, 1000, 0.05):.2f} |" in PAGE
+
+
+def test_the_picture_of_the_readme_is_what_the_code_says(tmp_path):
+    """One of its points anew, and the picture from all of them."""
+    spec = importlib.util.spec_from_file_location("naive", ROOT / "docs" / "naive_and_guarded.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    script.SEEDS = range(3)
+    raw, guarded, fresh = script.claims(200)
+    assert all(60 < value < 69 for value in raw)  # Phi(sqrt(2 k / (pi n))) is 64 %
+    assert all(abs(value - 50) < 8 for value in guarded)  # five standard errors of 1,000 flips
+    assert all(abs(value - 50) < 1 for value in fresh)
+    script.draw(tmp_path / "picture.png", [(raw, guarded, fresh)] * len(script.QUERIES))
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert (ROOT / "docs" / "naive_and_guarded.png").stat().st_size > 10_000

@@ -1,65 +1,57 @@
-"""Every code block of the README runs, in order, in an empty folder; its commands exist."""
+"""Every code block of the README runs in an empty folder; its commands and links exist."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch_holdout as th
+import typer
+from torch_holdout.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+BLOCKS = [text for language, text in FENCED if language == "python"]
+SHELL = "\n".join(text for language, text in FENCED if not language)
+COMMANDS = re.findall(r"^torch-holdout (.*?)(?: +#.*)?$", SHELL, flags=re.MULTILINE)
 
 
 # Lightning's own, of how it looks into batches and loaders.
-@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning", "ignore:.*num_workers.*")
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec.*:FutureWarning", "ignore:.*num_workers.*", "ignore:.*log_every_n_steps.*"
+)
 def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) >= 2
+    assert len(BLOCKS) == 4
     names = {}
-    for block in blocks:
+    for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
     printed = capsys.readouterr().out
-    assert "19 of 20 releases left" in printed
+    assert "of 40 releases left" in printed
     assert "95 % confidence" in printed
-    assert "20 queries answered" in printed
+    assert "9 of 10 releases left" in printed
+    assert "10 queries answered" in printed
+    assert names["metric"].answer.kind == "release"
+    assert {path.name for path in tmp_path.glob("*.db")} == {
+        "holdout.db", "loop.db", "sweep.db", "private.db",
+    }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_lightning_diff_runs(tmp_path, monkeypatch):
-    """The lines it leaves in place, on a module that is otherwise ordinary."""
-    monkeypatch.chdir(tmp_path)
-    (diff,) = re.findall(r"```diff\n(.*?)```", README, flags=re.DOTALL)
-    code = "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
-    code = code.replace("L.Trainer(", "L.Trainer(max_epochs=2, logger=False, ")
-    names = {}
-    exec(PRELUDE, names)
-    exec(compile(code, "README.md", "exec"), names)
-    exec(EPILOGUE, names)
-    assert names["holdout"].status().queries == 4
-    assert set(names["trainer"].callback_metrics) >= {"val_loss", "val_acc", "holdout/budget_left"}
-
-
-PRELUDE = """
-import lightning as L, torch
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
-val_set = TensorDataset(torch.randn(100, 4), torch.arange(100) % 3)
-"""
-EPILOGUE = """
-class Whole(Net):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 3)
-    def forward(self, x):
-        return self.layer(x)
-    def training_step(self, batch, batch_idx):
-        return F.cross_entropy(self(batch[0]), batch[1])
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-loader = DataLoader(val_set, batch_size=20)
-trainer.fit(Whole(), loader, loader)
-"""
+@pytest.mark.integration
+def test_the_lightning_run_is_a_file_of_its_own_and_the_commands_after_it_work(tmp_path):
+    (tmp_path / "run.py").write_text(BLOCKS[0])
+    for run in ("lightning_logs/version_0", "lightning_logs/version_1"):
+        subprocess.run([sys.executable, "run.py"], cwd=tmp_path, check=True, capture_output=True)
+        commands = [line.split() for line in COMMANDS if line.startswith(("status", "report"))]
+        assert len(commands) == 2
+        for words in commands:
+            code = "from torch_holdout.cli import main; main()"
+            subprocess.run(
+                [sys.executable, "-c", code, *words], cwd=tmp_path, check=True, capture_output=True
+            )
+        assert run in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("target", re.findall(r"make (\w+)", README))
@@ -67,15 +59,33 @@ def test_the_make_targets_exist(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)]+)\)", README))
+def test_the_links_lead_somewhere(link):
+    path, _, anchor = link.partition("#")
+    assert (ROOT / path).exists()
+    if anchor:
+        headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(), flags=re.MULTILINE)
+        assert anchor in [re.sub(r"[^\w-]", "", h.lower().replace(" ", "-")) for h in headings]
+
+
 @pytest.mark.parametrize(
-    "name", re.findall(r"`((?:examples|docs|configs)/[\w./]+|\w+\.md)`", README)
+    "name", re.findall(r"`(?:python )?((?:examples|docs|configs)/[\w./]+)`", README)
 )
 def test_the_files_it_names_exist(name):
     assert (ROOT / name).exists()
 
 
-def test_the_public_names_it_uses_exist():
-    import torch_holdout as th
+@pytest.mark.parametrize("line", COMMANDS)
+def test_its_commands_are_understood(line):
+    name, *words = line.split()
+    typer.main.get_command(app).commands[name].make_context(name, words)
 
+
+def test_the_public_names_it_uses_exist():
     for name in set(re.findall(r"\bth\.(\w+)", README)):
         assert name in th.__all__
+
+
+def test_the_door_is_one_click_away():
+    assert "(torch_holdout/holdout.py)" in README
+    assert (ROOT / "torch_holdout" / "holdout.py").read_text().startswith('"""The door')

@@ -2,11 +2,12 @@
 
 import math
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch_holdout as th
-from torch_holdout.experiments.digits import Run, early_stopping
+from torch_holdout.experiments.digits import Run, early_stopping, has_digits
 from torch_holdout.experiments.doors import STATISTIC, GuardedDoor, RawDoor
 from torch_holdout.experiments.majority import Attack, majority_attack
 
@@ -14,13 +15,14 @@ SIZE, QUERIES, BUDGET = 1000, 500, 20
 
 
 def demo(picture: Path, *, epochs: int = 60, progress: bool = True) -> None:
-    """Run both parts, print what happened, and draw it."""
+    """Run both parts, print what happened, and draw it (or write it down without matplotlib)."""
     from rich.console import Console
 
     console = Console(highlight=False)
+    data = "Digits" if has_digits() else "Generated patterns in ten classes"
     console.print(
         "[bold]1. Early stopping on a guarded validation loss[/bold]\n"
-        "Digits with 30 % of the labels replaced: a network that learns them by heart gets worse "
+        f"{data} with 30 % of the labels replaced: a network that learns them by heart gets worse "
         "on new data. EarlyStopping reads only what the guard publishes; the progress bar shows "
         "how much of the budget is left.\n"
     )
@@ -41,8 +43,18 @@ def demo(picture: Path, *, epochs: int = 60, progress: bool = True) -> None:
         f"({BUDGET - left} of {BUDGET} releases spent)\n"
         f"  on fresh data it is                 {guarded.fresh:6.1%}"
     )
-    draw(run, raw, guarded, picture)
-    console.print(f"\nBoth parts in one picture: {picture}")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    if find_spec("matplotlib") is None:
+        numbers = picture.with_suffix(".txt")
+        numbers.write_text(written(run, raw, guarded))
+        console.print(f"\nBoth parts in numbers: {numbers}")
+    else:
+        draw(run, raw, guarded, picture)
+        console.print(f"\nBoth parts in one picture: {picture}")
+    if missing := [name for name in ("sklearn", "matplotlib") if find_spec(name) is None]:
+        gains = {"sklearn": "real digits", "matplotlib": "a picture"}
+        wanted = " and ".join(gains[name] for name in missing)
+        console.print(f"For {wanted}: pip install 'torch-holdout\\[demo]'")
 
 
 def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
@@ -63,6 +75,25 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
     )
     guarded = majority_attack(GuardedDoor(holdout), size=SIZE, queries=QUERIES, seed=11)
     return raw, guarded, holdout.status().budget_left
+
+
+def written(run: Run, raw: Attack, guarded: Attack) -> str:
+    """Write both parts as a table, for whoever cannot draw."""
+    rows = [f"{'epoch':>5}  {'published':>9}  {'fresh data':>10}  {'left':>4}  what it is"]
+    for epoch in run.epochs:
+        mark = " <- chosen" if epoch is run.chosen else ""
+        rows.append(
+            f"{epoch.number:5d}  {epoch.published:9.3f}  {epoch.fresh:10.3f}  "
+            f"{epoch.budget_left:4d}  {epoch.kind}{mark}"
+        )
+    return "\n".join(
+        [
+            *("Early stopping: validation loss", *rows, ""),
+            f"Coin-flip labels, {QUERIES} adaptive questions: accuracy (truth 50 %)",
+            f"raw holdout {raw.claimed:.1%}, guarded holdout {guarded.claimed:.1%}, "
+            f"fresh data {guarded.fresh:.1%}\n",
+        ]
+    )
 
 
 def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
@@ -109,7 +140,6 @@ def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=130, format="png")
     plt.close(figure)
 
