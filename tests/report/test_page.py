@@ -127,6 +127,15 @@ def test_no_secret_is_in_it(tmp_path):
     assert not any(secret in text for secret in secrets)
 
 
+def test_seeded_noise_has_no_epsilon():
+    holdout, seeded = make_holdout(), make_holdout(seed=1)
+    for own in (holdout, seeded):
+        own.status()
+    plain, marked = (Read(page(summarise(own._ledger))).text for own in (holdout, seeded))
+    assert "Epsilon, at most 20 pure, over the whole budget" in plain
+    assert "Epsilon, at most none seeded noise, for tests" in marked
+
+
 def test_an_empty_ledger_has_a_friendly_page(tmp_path):
     found = Read(page(summarise(empty(f"sqlite:///{tmp_path}/empty.db"))))
     assert "The ledger has no account yet." in found.text
