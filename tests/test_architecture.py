@@ -41,7 +41,7 @@ ORDER = [
         "pytorch_lightning",
         "tuning",
     ),
-    *("experiments", "report", "cli"),
+    *("report", "experiments", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -98,18 +98,25 @@ def demo(
         "demo/demo.png"
     ),
     epochs: Annotated[int, typer.Option(min=2, help="At most this many epochs.")] = 60,
+    as_json: AsJson = False,
 ) -> None:
     """Train on bundled digits with a guarded validation loss, then attack a holdout.
 
     Example: torch-holdout demo --picture demo.png
 
-    Without scikit-learn the pictures are generated; without matplotlib a table is written.
+    The report of the run goes beside the picture. Without scikit-learn the digits are generated;
+    without matplotlib a table is written.
     """
     if picture.is_dir():
         picture = picture / "demo.png"
+    if picture.suffix in (".html", ".txt"):
+        raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
     from torch_holdout.experiments.demo import demo as run
 
-    run(picture, epochs=epochs)
+    with _plainly():
+        found = run(picture, epochs=epochs, quiet=as_json)
+    if as_json:
+        _print_json(found)
 
 
 @app.command()

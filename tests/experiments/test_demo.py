@@ -1,5 +1,6 @@
 """The demo runs, explains itself, and draws."""
 
+import json
 import os
 import subprocess
 import sys
@@ -28,14 +29,22 @@ def test_the_demo_prints_and_draws(tmp_path):
     for words in ("release <- chosen", "on fresh data", "a raw holdout says", "What the number is"):
         assert words in " ".join(found.stdout.split())
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 20_000
-    again = run("demo", "--epochs", "2", cwd=tmp_path)
+    assert "releases left" in (tmp_path / "demo" / "demo.html").read_text()
+    again = run("demo", "--epochs", "2", "--json", cwd=tmp_path)
     assert again.returncode == 0
+    content = json.loads(again.stdout)
+    assert [epoch["number"] for epoch in content["early_stopping"]["epochs"]] == [1, 2]
+    assert content["attack"]["raw"]["claimed"] > 0.65
+    assert content["report"] == "demo/demo.html"
 
 
 def test_wrong_words_get_a_sentence(tmp_path):
     found = run("demo", "--epochs", "none", cwd=tmp_path)
     assert found.returncode == 2
     assert "Traceback" not in found.stderr
+    page = run("demo", "--picture", "demo.html", cwd=tmp_path)
+    assert page.returncode == 2
+    assert "demo.png would be" in page.stderr
 
 
 def test_only_a_release_is_chosen():
