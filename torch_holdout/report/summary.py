@@ -324,6 +324,7 @@ def _statistic(
         drawn[best.position] = best
     width = registered["high"] - registered["low"]
     runs = _runs(answers, refusals, registered["mode"])
+    last_of = {answer.run: answer.value for answer in answers}
     return StatisticReport(
         name=name,
         low=registered["low"],
@@ -345,7 +346,7 @@ def _statistic(
             for run, own, refused in runs[:RUNS]
         ),
         runs_left_out=max(0, len(runs) - RUNS),
-        stale=tuple(_stale(refusal, answers) for refusal in refusals),
+        stale=tuple(_stale(refusal, last_of) for refusal in refusals),
     )
 
 
@@ -396,12 +397,11 @@ def _run(
     )
 
 
-def _stale(refusal: Refusal, answers: list[Recorded]) -> Stale:
-    own = [answer for answer in answers if answer.run == refusal.run]
+def _stale(refusal: Refusal, last_of: dict[str | None, float]) -> Stale:
     return Stale(
         statistic=refusal.statistic,
         run=refusal.run,
-        value=own[-1].value if own else None,
+        value=last_of.get(refusal.run),
         count=refusal.count,
         first_at=refusal.first_at,
         last_at=refusal.last_at,
