@@ -182,9 +182,9 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
     Example:
         >>> import torch_holdout as th
         >>> holdout = th.ReusableHoldout.open(
-        ...     "memory://summarised", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+        ...     "memory://of-one", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Ladder(step=0.01), budget=20)
-        >>> [found.status.budget_left for found in summarise(Ledger("memory://summarised")).holdouts]
+        >>> [each.status.budget_left for each in summarise(Ledger("memory://of-one")).holdouts]
         [20]
     """
     require_failure(failure)
