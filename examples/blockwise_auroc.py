@@ -3,6 +3,10 @@
 AUROC is no mean over examples, so the holdout is cut into blocks and the mean over the blocks is
 guarded. Few large blocks are near the whole and certify little; many small ones certify more and
 drift away, because some have one class only.
+
+    python examples/blockwise_auroc.py    # a few seconds; leaves no files
+
+Look at the last two columns: the answer leaves the true AUROC as the certificate gets narrower.
 """
 
 import argparse
@@ -20,7 +24,9 @@ def scores(size, rate):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", type=int, default=20_000)
     parser.add_argument("--positive", type=float, default=0.2)
     arguments = parser.parse_args()

@@ -1,9 +1,16 @@
 """Early stopping and checkpoints on a guarded validation loss, with Lightning, on bundled digits.
 
-The ledger outlives the run: start it again and the budget goes on where it was.
+    python examples/early_stopping.py                        # about ten seconds
+    python examples/early_stopping.py --ledger holdout.db    # again: the budget goes on
+
+Look at ``left`` in the progress bar, and at the certificate at the end: what the numbers are
+worth. The ledger outlives the run. Every run trains other weights and spends about half of the
+budget; when it is gone, a run stops, and the next one is refused. Without --ledger, the ledger and
+the checkpoint are in a new temporary folder.
 """
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -42,15 +49,19 @@ class Net(L.LightningModule):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    folder = Path(tempfile.mkdtemp())
-    parser.add_argument("--ledger", default=str(folder / "holdout.db"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ledger", help="a file; default: a new one")
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--budget", type=int, default=40, help="releases, for all runs together")
     arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    ledger = arguments.ledger or folder / "holdout.db"
 
     train_set, val_set = digits()
     holdout = th.ReusableHoldout(
-        f"sqlite:///{arguments.ledger}",
+        f"sqlite:///{ledger}",
         name="digits-val",
         size=len(val_set),
         statistics={
@@ -58,10 +69,10 @@ def main() -> None:
             "val_acc": th.BoundedMean(0.0, 1.0, mode="max"),
         },
         mechanism=th.Thresholdout(threshold=0.03, sigma=0.003, guess="last"),
-        budget=40,
+        budget=arguments.budget,
         fingerprint=th.fingerprint(val_set),
     )
-    checkpoint = ModelCheckpoint(folder, monitor="val_loss")
+    checkpoint = ModelCheckpoint(folder / "checkpoints", monitor="val_loss")
     trainer = L.Trainer(
         max_epochs=arguments.epochs,
         callbacks=[HoldoutGuard(holdout), EarlyStopping("val_loss", patience=8), checkpoint],
@@ -69,11 +80,14 @@ def main() -> None:
         enable_model_summary=False,
     )
     train_loader = DataLoader(train_set, batch_size=50, shuffle=True)
-    trainer.fit(Net(), train_loader, DataLoader(val_set, batch_size=200))
+    try:
+        trainer.fit(Net(), train_loader, DataLoader(val_set, batch_size=200))
+    except th.BudgetExhaustedError as error:
+        sys.exit(str(error))
 
     print(f"\nBest checkpoint: {checkpoint.best_model_path}")
     print(f"Its published val_loss: {float(checkpoint.best_model_score):.3f}\n")
-    print(f"{holdout.status()}\n\n{holdout.certificate()}\n\nLedger: {arguments.ledger}")
+    print(f"{holdout.status()}\n\n{holdout.certificate()}\n\nLedger: {ledger}")
 
 
 if __name__ == "__main__":

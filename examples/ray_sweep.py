@@ -1,7 +1,11 @@
 """A small Ray Tune sweep with Lightning: trials on two workers share one holdout.
 
-ASHA reads only what the holdout published. When the budget is gone, trials end. Run it again with
-the same --ledger: the budget is not refilled.
+    python examples/ray_sweep.py                        # about half a minute; starts Ray
+    python examples/ray_sweep.py --ledger holdout.db    # again: the budget is not refilled
+
+ASHA reads only what the holdout published; when the budget is gone, trials end. Look at the claim:
+a released value with its interval, not the best of everything seen. Without --ledger, the ledger
+is in a new temporary folder, as are Ray's results.
 """
 
 import argparse
@@ -69,16 +73,19 @@ def train(config, holdout):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    folder = Path(tempfile.mkdtemp())
-    parser.add_argument("--ledger", default=str(folder / "holdout.db"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ledger", help="a file; default: a new one")
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--budget", type=int, default=20)
     arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    ledger = arguments.ledger or folder / "holdout.db"
 
     holdout = th.ReusableHoldout(
-        f"sqlite:///{arguments.ledger}",
+        f"sqlite:///{ledger}",
         name="ring-val",
         size=1000,
         statistics={"val_acc": th.BoundedMean(0.0, 1.0, mode="max")},
@@ -117,7 +124,7 @@ def main() -> None:
         print(f"\nThe claim:\n{claim(results, holdout)}")
     except HoldoutError as error:
         print(f"\nNo claim: {error}")
-    print(f"\n{holdout.status()}\n\nLedger: {arguments.ledger}")
+    print(f"\n{holdout.status()}\n\nLedger: {ledger}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
 """The reusable-holdout experiment of Dwork et al. (Science 2015): a table and a picture.
 
-The paper's size, about ten minutes on two cores:
+    python examples/science.py            # about a minute
     python examples/science.py --repetitions 100 --size 10000 --features 10000
+
+The second is the paper's size and takes about ten minutes on two cores. Look at the standard
+holdout: with no signal at all it claims far more than 50 %, Thresholdout far less. Leaves
+science.png.
 """
 
 import argparse

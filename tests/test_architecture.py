@@ -35,12 +35,13 @@ ORDER = [
         "_evaluation",
         "_watch",
         "_requirements",
+        "_published",
         "_guard",
         "lightning",
         "pytorch_lightning",
         "tuning",
     ),
-    *("experiments", "cli"),
+    *("report", "experiments", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

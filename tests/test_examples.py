@@ -1,19 +1,27 @@
 """Each example runs, at small size, and twice."""
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from torch_holdout.cli import app
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
 
 
-def run(script, *arguments):
+def attempt(script, *arguments):
     command = [sys.executable, str(ROOT / "examples" / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def run(script, *arguments):
+    found = attempt(script, *arguments)
+    assert found.returncode == 0, found.stderr[-3000:]
+    return found.stdout
 
 
 def test_plain_loop_continues_its_ledger(tmp_path):
@@ -29,6 +37,31 @@ def test_early_stopping_continues_its_ledger(tmp_path):
     ledger = str(tmp_path / "holdout.db")
     assert "asked 4 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "2")
     assert "asked 6 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "1")
+
+
+def test_early_stopping_says_when_the_budget_is_gone(tmp_path):
+    """The second run is a sentence, not a traceback: the trap of running an example twice."""
+    ledger = str(tmp_path / "holdout.db")
+    small = ("--ledger", ledger, "--epochs", "3", "--budget", "2")
+    assert "0 of 2 releases left" in run("early_stopping.py", *small)  # the first epoch takes both
+    found = attempt("early_stopping.py", *small)
+    assert found.returncode == 1
+    assert "all 2 are spent. Bring a fresh holdout" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_ddp_charges_once_and_tells_both_ranks_the_same(tmp_path):
+    ledger = str(tmp_path / "holdout.db")
+    found = attempt("ddp.py", "--ledger", ledger, "--epochs", "3")
+    assert found.returncode == 0, found.stderr[-3000:]
+    rows = [line.split() for line in found.stdout.splitlines() if re.match(r" +[123]  ", line)]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert all(row[1] == row[2] for row in rows)
+    assert [int(row[4]) for row in rows] == [2, 4, 6]  # two statistics, two ranks: two queries
+    assert "asked 6 times" in found.stdout
+    assert "self.log" not in found.stderr  # no advice about what the guard logs
+    status = CliRunner().invoke(app, ["status", ledger]).stdout
+    assert "asked 6 times" in status
 
 
 def test_science_prints_and_draws(tmp_path):
@@ -110,10 +143,33 @@ def test_ray_sweep_stops_at_its_budget(tmp_path):
     assert "0 of 1 releases left (exhausted)" in printed
 
 
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
 def test_examples_are_all_tested():
-    names = {path.name for path in (ROOT / "examples").glob("*.py")}
     known = {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py", "mechanisms.py"}
     known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
     known |= {"train.py", "train_private.py"}  # in test_configs.py
-    known |= {"optuna_sweep.py", "ray_sweep.py"}
-    assert names == known
+    known |= {"optuna_sweep.py", "ray_sweep.py", "ddp.py"}
+    assert set(EXAMPLES) == known
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_says_how_to_run_it_and_what_it_leaves(name):
+    source = (ROOT / "examples" / name).read_text()
+    text = " ".join(ast.get_docstring(ast.parse(source)).split())
+    assert f"python examples/{name}" in text
+    assert "second" in text or "minute" in text
+    assert "eaves" in text or "temporary folder" in text
+
+
+def test_the_index_lists_every_example():
+    listed = re.findall(r"^\| \[`(\w+\.py)`\]", (ROOT / "examples" / "README.md").read_text(), re.M)
+    assert sorted(listed) == EXAMPLES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith("train")])
+def test_help_keeps_the_lines(name):
+    """``train*.py`` are LightningCLIs, with a help of their own."""
+    assert f"\n    python examples/{name}" in run(name, "--help")

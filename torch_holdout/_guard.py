@@ -16,7 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torch_holdout._evaluation import DIFF, Evaluation
 from torch_holdout._interception import Interception, Step
+from torch_holdout._published import Published
 from torch_holdout._requirements import (
+    BUDGET_IN_BAR,
     checked_indices,
     checked_public,
     listed,
@@ -24,6 +26,7 @@ from torch_holdout._requirements import (
     require_distinct,
     require_in_order,
     require_loaders,
+    require_loggable,
     require_own_examples,
     require_whole_loader,
 )
@@ -52,7 +55,8 @@ class HoldoutGuardHooks:
     ``on_validation_epoch_end``, before EarlyStopping, ModelCheckpoint, schedulers, loggers and the
     progress bar read them. It logs each statistic under its own name, and ``holdout/budget_left``,
     ``holdout/releases``, ``holdout/exhausted``, ``holdout/<statistic>/is_release`` and
-    ``.../is_stale`` (with several guards ``holdout/<holdout>/...``). A module that defines
+    ``.../is_stale`` (with several guards ``holdout/<holdout>/...``). The progress bar shows the
+    statistics, and the budget left as ``left``. A module that defines
     ``holdout_step(batch, batch_idx)`` has that called instead of its ``validation_step``.
 
     Args:
@@ -93,6 +97,7 @@ class HoldoutGuardHooks:
         require_choice("stage", stage, ("validate", "test"))
         require_whole("dataloader_idx", dataloader_idx, 0, 10**6)
         require_instance("version", version, str)
+        require_loggable(holdout.statistics)
         if run is not None:
             require_text("run", run)
         self.holdout = holdout
@@ -383,31 +388,34 @@ class HoldoutGuardHooks:
         self._warn_once(f"{problem}; {refused} repeat the run's last answers, which are stale")
 
     def _publish(self) -> None:
-        prefix = "holdout"
+        prefix, short = "holdout", BUDGET_IN_BAR
         if len(self._team) > 1:
-            prefix = f"holdout/{self.holdout.name}"
+            prefix, short = f"holdout/{self.holdout.name}", f"{short}/{self.holdout.name}"
+        left = min(answer.budget_left for answer in self.answers.values())
+        # First and short: bars cut what does not fit in a line. Loggers get the long key instead.
+        self._send(short, left, show=True, logger=False)
         for name, answer in self.answers.items():
             if answer.kind != "exhausted":
                 self._last[name] = answer.value
             self._send(name, self._last.get(name, math.nan), show=True)
             self._send(f"{prefix}/{name}/is_release", answer.is_release)
             self._send(f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
-        left = min(answer.budget_left for answer in self.answers.values())
-        self._send(f"{prefix}/budget_left", left, show=True)
+        self._send(f"{prefix}/budget_left", left)
         self._send(f"{prefix}/releases", self.holdout.budget - left)
         self._send(f"{prefix}/exhausted", left == 0)
 
-    def _send(self, name: str, value: float, *, show: bool = False) -> None:
-        # Every rank has the same number already: nothing to reduce.
+    def _send(
+        self, name: str, value: float, *, show: bool = False, logger: bool | None = None
+    ) -> None:
         self._shared_interception().log(
             name,
-            torch.tensor(float(value), dtype=torch.float64),
+            Published(value),
             prog_bar=show and self.prog_bar,
+            logger=logger,  # None: if there is one
             on_step=False,
             on_epoch=True,
             batch_size=1,
-            rank_zero_only=False,
-            sync_dist=False,
+            metric_attribute=name,  # so that Lightning does not look for it in the module
         )
 
     # ---- helpers

@@ -10,6 +10,10 @@ from torch_holdout.checks import require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics import Statistic
 
+BUDGET_IN_BAR = "left"
+# Lightning takes the first three for its own: `step` would even move every logger's time axis.
+_TAKEN = frozenset({"step", "epoch", "v_num", BUDGET_IN_BAR})
+
 
 def require_whole_loader(trainer: Any, stage: str) -> None:
     """Refuse a Trainer that evaluates a part of the holdout, or publishes nothing."""
@@ -49,6 +53,17 @@ def require_distinct(places: list[int], accounts: list[str], names: list[str]) -
             f"Expected each guard to have its own loader, its own holdout and its own statistics' "
             f"names, but got loaders {places}, holdouts {accounts} and statistics {names}."
         )
+
+
+def require_loggable(names: Iterable[str]) -> None:
+    """Refuse statistics whose names Lightning or the guard logs something else under."""
+    for name in names:
+        if name in _TAKEN or name.startswith("holdout/") or "/dataloader_idx_" in name:
+            raise InvalidArgumentError(
+                f"Expected statistics' names that are free in the logs, but got {name!r}. Names "
+                f"that start with 'holdout/', names with '/dataloader_idx_' and {sorted(_TAKEN)} "
+                f"belong to the guard or to Lightning. Make the holdout with e.g. 'val_loss'."
+            )
 
 
 def require_batches(step: Callable[..., Any]) -> None:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -99,19 +98,25 @@ def demo(
         "demo/demo.png"
     ),
     epochs: Annotated[int, typer.Option(min=2, help="At most this many epochs.")] = 60,
+    as_json: AsJson = False,
 ) -> None:
     """Train on bundled digits with a guarded validation loss, then attack a holdout.
 
     Example: torch-holdout demo --picture demo.png
+
+    The report of the run goes beside the picture. Without scikit-learn the digits are generated;
+    without matplotlib a table is written.
     """
-    if missing := [name for name in ("matplotlib", "sklearn") if find_spec(name) is None]:
-        typer.echo(f"The demo needs {missing}: pip install 'torch-holdout[demo]'", err=True)
-        raise typer.Exit(1)
     if picture.is_dir():
         picture = picture / "demo.png"
+    if picture.suffix in (".html", ".txt"):
+        raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
     from torch_holdout.experiments.demo import demo as run
 
-    run(picture, epochs=epochs)
+    with _plainly():
+        found = run(picture, epochs=epochs, quiet=as_json)
+    if as_json:
+        _print_json(found)
 
 
 @app.command()
@@ -209,6 +214,40 @@ def status(
         typer.echo("\n\n".join([*shown, *map(str, charged)]))
     else:
         typer.echo("The ledger has no account yet.")
+
+
+@app.command()
+def report(
+    ledger: LedgerPlace,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page; report.html by default.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
+    failure: Failure = 0.05,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each answer.")] = False,
+) -> None:
+    """Write one page about a ledger: what was asked, what it is worth, what may be reported.
+
+    Example: torch-holdout report holdout.db -o report.html
+
+    With --json or --csv that is printed, and a page is written only where -o says.
+    """
+    from torch_holdout.ledger import Ledger
+    from torch_holdout.report import content, paragraph, rows, summarise, write
+
+    with _plainly():
+        if as_json and as_csv:
+            raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
+        opened = Ledger(_ledger_url(ledger))
+        found = summarise(opened, failure, name)
+        if output is not None or not (as_json or as_csv):
+            place = write(found, output or Path("report.html"))
+            typer.echo(f"{place}\n{paragraph(found)}", err=as_json or as_csv)
+        for line in rows(opened, failure, name) if as_csv else ():
+            typer.echo(line)
+    if as_json:
+        _print_json(content(found))
 
 
 @app.command()

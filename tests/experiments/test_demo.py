@@ -1,14 +1,26 @@
 """The demo runs, explains itself, and draws."""
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+import torch
+import torch_holdout
+from torch_holdout.experiments import digits
 from torch_holdout.experiments.digits import Epoch, Run, splits
 
+from support.base_site import closure, environment, linked
 
-def run(*arguments, cwd):
-    command = [sys.executable, "-c", "from torch_holdout.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+ROOT = Path(torch_holdout.__file__).parent.parent
+
+
+def run(*arguments, cwd, python=sys.executable):
+    command = [str(python), "-c", "from torch_holdout.cli import main; main()", *arguments]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=path)
 
 
 def test_the_demo_prints_and_draws(tmp_path):
@@ -17,14 +29,22 @@ def test_the_demo_prints_and_draws(tmp_path):
     for words in ("release <- chosen", "on fresh data", "a raw holdout says", "What the number is"):
         assert words in " ".join(found.stdout.split())
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 20_000
-    again = run("demo", "--epochs", "2", cwd=tmp_path)
+    assert "releases left" in (tmp_path / "demo" / "demo.html").read_text()
+    again = run("demo", "--epochs", "2", "--json", cwd=tmp_path)
     assert again.returncode == 0
+    content = json.loads(again.stdout)
+    assert [epoch["number"] for epoch in content["early_stopping"]["epochs"]] == [1, 2]
+    assert content["attack"]["raw"]["claimed"] > 0.65
+    assert content["report"] == "demo/demo.html"
 
 
 def test_wrong_words_get_a_sentence(tmp_path):
     found = run("demo", "--epochs", "none", cwd=tmp_path)
     assert found.returncode == 2
     assert "Traceback" not in found.stderr
+    page = run("demo", "--picture", "demo.html", cwd=tmp_path)
+    assert page.returncode == 2
+    assert "demo.png would be" in page.stderr
 
 
 def test_only_a_release_is_chosen():
@@ -38,3 +58,42 @@ def test_a_third_of_the_labels_is_replaced():
     assert len(fresh) == 1797 - 1100
     again = splits()[1]
     assert all((a == b).all() for a, b in zip(holdout.tensors, again.tensors, strict=True))
+
+
+@pytest.fixture(scope="module")
+def base_python(tmp_path_factory):
+    """A Python with the base dependencies only: no scikit-learn, no matplotlib, no extra."""
+    folder = tmp_path_factory.mktemp("base")
+    lines = (ROOT / "pyproject.toml").read_text().split("dependencies = [")[1].split("]")[0]
+    needed = [line.strip().strip('",') for line in lines.splitlines() if line.strip()]
+    return environment(folder / "venv", linked(closure(needed).values(), folder / "site"))
+
+
+@pytest.mark.slow
+def test_the_demo_needs_no_extra(base_python, tmp_path):
+    absent = "import importlib.util as u; print([u.find_spec(n) for n in ('sklearn','matplotlib')])"
+    found = subprocess.run([str(base_python), "-c", absent], capture_output=True, text=True)
+    assert found.stdout.strip() == "[None, None]"
+    found = run("demo", "--epochs", "3", cwd=tmp_path, python=base_python)
+    assert found.returncode == 0, found.stderr[-3000:]
+    printed = " ".join(found.stdout.split())
+    for words in ("Generated patterns", "release <- chosen", "a raw holdout says", "demo.txt"):
+        assert words in printed
+    assert "For real digits and a picture: pip install 'torch-holdout[demo]'" in printed
+    table = (tmp_path / "demo" / "demo.txt").read_text()
+    assert table.count("release") >= 1
+    assert "raw holdout 71" in table
+    assert not list(tmp_path.rglob("*.png"))
+
+
+def test_generated_patterns_are_of_the_same_shape(monkeypatch):
+    real = splits()
+    monkeypatch.setattr(digits, "has_digits", lambda: False)
+    generated = splits()
+    for a, b in zip(real, generated, strict=True):
+        assert [t.shape for t in a.tensors] == [t.shape for t in b.tensors]
+        assert [t.dtype for t in a.tensors] == [t.dtype for t in b.tensors]
+    x, y = generated[0].tensors
+    assert float(x.min()) >= 0
+    assert float(x.max()) <= 1
+    assert len(torch.unique(y)) == 10

@@ -6,7 +6,6 @@ the harness must find all of that; guarded (unguarded="drop"), nothing.
 """
 
 import contextlib
-import importlib
 import io
 import logging
 import pickle
@@ -21,7 +20,8 @@ from torch_holdout.errors import HoldoutError
 from torchmetrics import MeanMetric
 
 from support.guarded import NAMESPACES, guard_class, package
-from support.leaks import raw_hits, spy
+from support.leaks import files_below, raw_hits, spy
+from support.loggers import installed, logging_to
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 SIZE, EPOCHS, BATCH = 97, 3, 20
@@ -75,11 +75,18 @@ def network(namespace, careless=True):
     return Net()
 
 
-def run(namespace, folder, precision, *, guarded):
+def run(namespace, folder, precision, *, guarded, kinds=("csv", "tensorboard")):
     """Fit and validate; return everything that left."""
-    pl = package(namespace)
-    loggers = importlib.import_module(f"{namespace}.loggers")
     folder.mkdir()
+    with logging_to(namespace, folder, kinds) as loggers:
+        seen, holdout, model = watched(namespace, folder, precision, guarded, loggers)
+    seen.append(files_below(folder))
+    seen += [model.state_dict(), repr(model), vars(model.mean)]
+    return seen, holdout
+
+
+def watched(namespace, folder, precision, guarded, loggers):
+    pl = package(namespace)
     holdout = th.ReusableHoldout(
         f"sqlite:///{folder}/holdout.db",
         name="val",
@@ -103,7 +110,7 @@ def run(namespace, folder, precision, *, guarded):
         trainer = pl.Trainer(
             max_epochs=EPOCHS,
             default_root_dir=folder,
-            logger=[loggers.CSVLogger(folder), loggers.TensorBoardLogger(folder)],
+            logger=loggers,
             callbacks=[
                 spy(pl, seen),
                 *([guard] if guarded else []),
@@ -119,17 +126,11 @@ def run(namespace, folder, precision, *, guarded):
         seen.append(trainer.validate(model, data))
     logging.getLogger().removeHandler(handler)
     seen += [str(warning.message) for warning in caught]
-    for path in folder.rglob("*"):
-        seen.append(path.name)
-        if path.is_file():
-            seen.append(path.read_text() if path.suffix == ".csv" else path.read_bytes())
-        if path.suffix == ".ckpt":
-            seen.append(torch.load(path, weights_only=False))
-    seen += [printed.getvalue(), model.state_dict(), repr(model), vars(model.mean)]
+    seen.append(printed.getvalue())
     if guarded:
         fresh = guard_class(namespace)(holdout)
         seen += [pickle.dumps(fresh), repr(vars(guard)), guard.state_dict()]
-    return seen, holdout
+    return seen, holdout, model
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +150,24 @@ def test_nothing_raw_leaves_a_guarded_run(namespace, precision, tmp_path):
     seen, holdout = run(namespace, tmp_path / "guarded", precision, guarded=True)
     assert raw_hits(seen, raw) == []
     assert holdout.status().queries == EPOCHS  # sanity check and validate() cost nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["wandb", "mlflow"])
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_nothing_raw_is_in_a_trackers_folder(namespace, kind, tmp_path):
+    """The careless twin's folder has the raw mean, in the tracker's own files."""
+    if not installed(kind):
+        pytest.skip(f"{kind} is not installed")
+    raw = [value for value in raw_values(VALUES) if not on_grid(value)]
+    found = {}
+    for guarded in (False, True):
+        folder = tmp_path / str(guarded)
+        found[guarded], _ = run(namespace, folder, "32-true", guarded=guarded, kinds=[kind])
+    hits = raw_hits(found[False], raw)
+    own = {"wandb": ".wandb']", "mlflow": "['metrics']"}[kind]
+    assert any(own in hit for hit in hits)
+    assert raw_hits(found[True], raw) == []
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)

@@ -8,6 +8,8 @@ from dataclasses import asdict, is_dataclass
 import numpy as np
 import torch
 
+from support.loggers import rows_of
+
 _NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 TOLERANCE = 2e-6  # relative; a float32 of the raw value is well inside
 
@@ -53,6 +55,23 @@ def _in_bytes(content, raw):
     if any(pattern in content for pattern in patterns):
         return True
     return bool(raw_hits(content.decode("latin-1"), raw))
+
+
+def files_below(folder):
+    """Read every file that a run left, by its name; a database that is not ours by its rows."""
+    return {
+        str(path.relative_to(folder)): _content(path)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def _content(path):
+    if path.suffix == ".ckpt":
+        return [path.read_bytes(), torch.load(path, weights_only=False)]
+    if path.name == "mlflow.db":  # as bytes, a million of them, a float could be there by chance
+        return rows_of(path)
+    return path.read_text() if path.suffix == ".csv" else path.read_bytes()
 
 
 def spy(pl, seen):

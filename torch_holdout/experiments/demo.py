@@ -2,47 +2,90 @@
 
 import math
 import tempfile
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch_holdout as th
-from torch_holdout.experiments.digits import Run, early_stopping
+from torch_holdout.experiments.digits import Run, early_stopping, has_digits
 from torch_holdout.experiments.doors import STATISTIC, GuardedDoor, RawDoor
 from torch_holdout.experiments.majority import Attack, majority_attack
+from torch_holdout.ledger import Ledger
+from torch_holdout.report import summarise, write
 
 SIZE, QUERIES, BUDGET = 1000, 500, 20
 
 
-def demo(picture: Path, *, epochs: int = 60, progress: bool = True) -> None:
-    """Run both parts, print what happened, and draw it."""
+def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, Any]:
+    """Run both parts, tell what happened, and draw it (or write it down without matplotlib).
+
+    Args:
+        picture: Where the picture goes; the report of the run goes beside it.
+        epochs: At most so many.
+        quiet: Tell it on the error stream, without progress bars.
+    """
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, stderr=quiet)
+    data = "Digits" if has_digits() else "Generated patterns in ten classes"
     console.print(
         "[bold]1. Early stopping on a guarded validation loss[/bold]\n"
-        "Digits with 30 % of the labels replaced: a network that learns them by heart gets worse "
+        f"{data} with 30 % of the labels replaced: a network that learns them by heart gets worse "
         "on new data. EarlyStopping reads only what the guard publishes; the progress bar shows "
         "how much of the budget is left.\n"
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = early_stopping(f"sqlite:///{folder}/holdout.db", epochs=epochs, progress=progress)
+        run = early_stopping(f"sqlite:///{folder}/holdout.db", epochs=epochs, progress=not quiet)
         console.print(_table(run))
         _explain(console, run)
+        ledger = Ledger(f"sqlite:///{folder}/holdout.db")
+        page = write(summarise(ledger), picture.with_suffix(".html"))
+        left, certificate = run.holdout.status().budget_left, run.holdout.certificate()
     console.print(
         f"\n[bold]2. Why anyone should care[/bold]\n"
         f"{SIZE} labels are coin flips: nobody can be better than 50 %. An analyst asks for the "
         f"accuracy of {QUERIES} random classifiers, keeps those that look better than a coin, "
         f"inverts those that look worse, and lets them vote.\n"
     )
-    raw, guarded, left = attacks()
+    raw, guarded, unspent = attacks()
     console.print(
         f"  a raw holdout says of the vote      {raw.claimed:6.1%}\n"
         f"  a guarded holdout says              {guarded.claimed:6.1%}   "
-        f"({BUDGET - left} of {BUDGET} releases spent)\n"
+        f"({BUDGET - unspent} of {BUDGET} releases spent)\n"
         f"  on fresh data it is                 {guarded.fresh:6.1%}"
     )
-    draw(run, raw, guarded, picture)
-    console.print(f"\nBoth parts in one picture: {picture}")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    if find_spec("matplotlib") is None:
+        picture = picture.with_suffix(".txt")
+        picture.write_text(written(run, raw, guarded))
+    else:
+        draw(run, raw, guarded, picture)
+    console.print(
+        f"\nBoth parts in one {'table' if picture.suffix == '.txt' else 'picture'}: {picture}"
+    )
+    console.print(f"The run's report, for a browser: {page}")
+    if missing := [name for name in ("sklearn", "matplotlib") if find_spec(name) is None]:
+        gains = {"sklearn": "real digits", "matplotlib": "a picture"}
+        wanted = " and ".join(gains[name] for name in missing)
+        console.print(f"For {wanted}: pip install 'torch-holdout\\[demo]'")
+    return {
+        "picture": str(picture),
+        "report": str(page),
+        "early_stopping": {
+            "epochs": [asdict(epoch) for epoch in run.epochs],
+            "chosen": asdict(run.chosen),
+            "budget_left": left,
+            "certificate": asdict(certificate),
+        },
+        "attack": {
+            "raw": asdict(raw),
+            "guarded": asdict(guarded),
+            "queries": QUERIES,
+            "budget": BUDGET,
+            "budget_left": unspent,
+        },
+    }
 
 
 def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
@@ -63,6 +106,25 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
     )
     guarded = majority_attack(GuardedDoor(holdout), size=SIZE, queries=QUERIES, seed=11)
     return raw, guarded, holdout.status().budget_left
+
+
+def written(run: Run, raw: Attack, guarded: Attack) -> str:
+    """Write both parts as a table, for whoever cannot draw."""
+    rows = [f"{'epoch':>5}  {'published':>9}  {'fresh data':>10}  {'left':>4}  what it is"]
+    for epoch in run.epochs:
+        mark = " <- chosen" if epoch is run.chosen else ""
+        rows.append(
+            f"{epoch.number:5d}  {epoch.published:9.3f}  {epoch.fresh:10.3f}  "
+            f"{epoch.budget_left:4d}  {epoch.kind}{mark}"
+        )
+    return "\n".join(
+        [
+            *("Early stopping: validation loss", *rows, ""),
+            f"Coin-flip labels, {QUERIES} adaptive questions: accuracy (truth 50 %)",
+            f"raw holdout {raw.claimed:.1%}, guarded holdout {guarded.claimed:.1%}, "
+            f"fresh data {guarded.fresh:.1%}\n",
+        ]
+    )
 
 
 def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
@@ -109,7 +171,6 @@ def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=130, format="png")
     plt.close(figure)
 

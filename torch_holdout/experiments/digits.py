@@ -1,8 +1,9 @@
-"""Early stopping on a guarded validation loss: scikit-learn's digits with 30 % label noise."""
+"""Early stopping on a guarded validation loss: digits with 30 % label noise."""
 
 import logging
 import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, final
 
 import torch
@@ -11,11 +12,13 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import torch_holdout as th
-from torch_holdout.noise import coin_flips, fixed_permutation
+from torch_holdout.noise import coin_flips, fixed_integers, fixed_permutation, normal_numbers
 
+EXAMPLES, PIXELS = 1797, 64
 TRAIN, HOLDOUT = 400, 700
 CLASSES = 10
 WORST = 5.0
+BLUR = 0.7  # makes generated patterns about as hard to tell apart as the digits
 
 
 @final
@@ -46,12 +49,9 @@ class Run:
 
 def splits(seed: int = 0) -> tuple[TensorDataset, TensorDataset, TensorDataset]:
     """Return training, holdout and fresh digits; 30 % of all labels are replaced at random."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    order = fixed_permutation(len(bunch.data), seed)
-    x = torch.tensor(bunch.data, dtype=torch.float32)[order] / 16
-    y = torch.tensor(bunch.target, dtype=torch.long)[order]
+    pictures, names = _real_digits() if has_digits() else _generated_digits()
+    order = fixed_permutation(len(names), seed)
+    x, y = pictures[order], names[order]
     bits = coin_flips((len(y), 20), seed + 1).long()
     weights = 2 ** torch.arange(10)
     noisy = bits[:, :10] @ weights < 0.3 * 1024
@@ -59,6 +59,27 @@ def splits(seed: int = 0) -> tuple[TensorDataset, TensorDataset, TensorDataset]:
     cuts = (slice(TRAIN), slice(TRAIN, TRAIN + HOLDOUT), slice(TRAIN + HOLDOUT, None))
     train, holdout, fresh = (TensorDataset(x[cut], y[cut]) for cut in cuts)
     return train, holdout, fresh
+
+
+def has_digits() -> bool:
+    """Whether scikit-learn is there, whose digits are real; patterns are generated otherwise."""
+    return find_spec("sklearn") is not None
+
+
+def _real_digits() -> tuple[Tensor, Tensor]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = torch.tensor(bunch.data, dtype=torch.float32) / 16
+    return x, torch.tensor(bunch.target, dtype=torch.long)
+
+
+def _generated_digits() -> tuple[Tensor, Tensor]:
+    """Return as many pictures of ten fixed patterns, each with noise of its own."""
+    y = fixed_integers(CLASSES, (EXAMPLES,), seed=1)
+    patterns = coin_flips((CLASSES, PIXELS), seed=2).float()
+    noise = normal_numbers((EXAMPLES, PIXELS), seed=3)
+    return (patterns[y] + BLUR * noise).clamp(0, 1), y
 
 
 def early_stopping(ledger: str, *, epochs: int = 60, progress: bool = True, seed: int = 0) -> Run:

@@ -1,0 +1,212 @@
+"""``torch-holdout report``: the page, JSON, CSV, and sentences about wrong input."""
+
+import csv
+import io
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import torch_holdout as th
+from torch_holdout.cli import app
+from typer.testing import CliRunner
+
+from support.holdouts import ask, make_holdout
+from support.reports import HOSTILE, charged_records, empty, hostile_names, several_runs
+
+
+def call(*arguments):
+    found = CliRunner().invoke(app, ["report", *map(str, arguments)])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    several_runs(f"sqlite:///{tmp_path}/holdout.db", budget=12, epochs=4)
+    return tmp_path / "holdout.db"
+
+
+def test_writes_a_page_and_says_where_and_what(ledger, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = call(ledger)
+    assert (found.exit_code, found.stderr) == (0, "")
+    first, verdict = found.stdout.splitlines()
+    assert first == "report.html"
+    assert verdict.startswith("'digits-val': No releases left, all 12 are spent;")
+    assert "<!doctype html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert call(ledger, "-o", tmp_path / "deep" / "x.html").exit_code == 0
+    assert (tmp_path / "deep" / "x.html").is_file()
+
+
+def test_reads_only(ledger, tmp_path):
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    stamp = ledger.stat().st_mtime_ns
+    for options in ((), ("--json",), ("--csv",)):
+        assert call(ledger, "-o", tmp_path / "out" / "page.html", *options).exit_code == 0
+    assert ledger.stat().st_mtime_ns == stamp
+    now = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    # SQLite may leave its empty companions behind, as it does after a status.
+    companions = {path for path in now if path.name.endswith(("-wal", "-shm"))}
+    assert {path: data for path, data in now.items() if path not in companions} == files
+
+
+def test_json_is_the_report(ledger, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = call(ledger, "--json")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert not (tmp_path / "report.html").exists()
+    content = json.loads(found.stdout)
+    (holdout,) = content["holdouts"]
+    assert holdout["headline"].startswith("No releases left")
+    assert {finding["about"] for finding in holdout["verdict"]} >= {"Guesses", "Privacy", "Runs"}
+    assert holdout["status"]["releases"] == 12
+    assert [s["name"] for s in holdout["statistics"]] == ["val_loss", "val_acc"]
+    assert {run["name"] for run in holdout["statistics"][0]["runs"]} <= {
+        *("baseline", "wide", "wide + dropout", "cosine schedule")
+    }
+    both = call(ledger, "--json", "-o", tmp_path / "page.html")
+    assert json.loads(both.stdout)["holdouts"][0]["status"] == holdout["status"]
+    assert both.stderr.startswith(str(tmp_path / "page.html"))
+
+
+def test_infinity_is_null_in_json(tmp_path):
+    holdout = make_holdout(f"sqlite:///{tmp_path}/l.db", mechanism=th.Ladder(step=0.02))
+    holdout.status()
+    (found,) = json.loads(call(tmp_path / "l.db", "--json").stdout)["holdouts"]
+    assert found["status"]["epsilon"] is None
+
+
+def test_csv_has_every_answer_with_its_interval(ledger, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = call(ledger, "--csv")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert not (tmp_path / "report.html").exists()
+    rows = list(csv.DictReader(io.StringIO(found.stdout)))
+    assert list(rows[0]) == [
+        *("holdout", "position", "asked_at", "run", "statistic", "kind"),
+        *("value", "low", "high"),
+    ]
+    holdout = several_runs(f"sqlite:///{ledger}", budget=12, epochs=0)
+    intervals = holdout.intervals()
+    assert len(rows) == len(intervals) == holdout.status().queries
+    for row, interval in zip(rows, intervals, strict=True):
+        assert (int(row["position"]), row["kind"]) == (interval.position, interval.kind)
+        assert (float(row["low"]), float(row["high"])) == (interval.low, interval.high)
+        assert float(row["value"]) == interval.value
+
+
+def test_csv_text_is_no_formula_and_numbers_stay(tmp_path):
+    holdout = make_holdout(
+        f"sqlite:///{tmp_path}/l.db",
+        name="-1+2",
+        statistics={"val_acc": th.BoundedMean(-1.0, 1.0)},
+    )
+    with th.named_run('=HYPERLINK("http://x", "y")'):
+        ask(holdout, 0, "a")
+    lines = call(tmp_path / "l.db", "--csv").stdout
+    (row,) = csv.DictReader(io.StringIO(lines))
+    assert row["holdout"] == "'-1+2"
+    assert row["run"] == '\'=HYPERLINK("http://x", "y")'
+    assert -1 <= float(row["low"]) <= float(row["value"]) <= float(row["high"])
+    assert row["low"].startswith("-")
+
+
+def test_json_and_csv_together_are_refused(ledger):
+    found = call(ledger, "--json", "--csv")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "Expected --json or --csv, but got both" in found.stderr
+
+
+def test_one_account_by_name_and_a_wrong_one(ledger, tmp_path):
+    charged_records(f"sqlite:///{ledger}")
+    content = json.loads(call(ledger, "--name", "patients-2026", "--json").stdout)
+    assert (len(content["holdouts"]), len(content["records"])) == (0, 1)
+    wrong = call(ledger, "--name", "nobody", "-o", tmp_path / "page.html")
+    assert wrong.exit_code == 2
+    assert "'digits-val', 'patients-2026'" in wrong.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--csv",)])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE th_holdouts SET releases = 0",
+        "UPDATE th_queries SET value = 0.1 WHERE position = 1",
+        "UPDATE th_holdouts SET registration = replace(registration, 'thresholdout', 'unheard')",
+    ],
+)
+def test_a_damaged_ledger_is_the_sentence_of_status(ledger, tmp_path, damage, options):
+    with sqlite3.connect(ledger) as connection:
+        connection.execute(damage)
+    connection.close()
+    found = call(ledger, "-o", tmp_path / "page.html", *options)
+    status = CliRunner().invoke(app, ["status", str(ledger)])
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr == status.stderr
+    assert "Traceback" not in found.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("nope.db",), "Expected a ledger file"),
+        (("memory://x",), "its own process"),
+        (("holdout.db", "--failure", "7"), "number between 0 and 1, but got 7.0"),
+        (("holdout.db", "--failure", "7", "--csv"), "number between 0 and 1, but got 7.0"),
+        (("holdout.db", "-o", "holdout.db"), "is a ledger or another database"),
+    ],
+)
+def test_wrong_input_is_a_sentence(ledger, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(ledger.parent)
+    before = ledger.read_bytes()
+    found = call(*arguments)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert sentence in found.stderr
+    assert ledger.read_bytes() == before
+    assert not (ledger.parent / "report.html").exists()
+
+
+def test_an_empty_ledger(tmp_path):
+    empty(f"sqlite:///{tmp_path}/empty.db")
+    found = call(tmp_path / "empty.db", "-o", tmp_path)
+    assert found.exit_code == 0
+    assert found.stdout.splitlines()[1] == "The ledger has no account yet."
+    assert (tmp_path / "report.html").is_file()
+    assert call(tmp_path / "empty.db", "--csv").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_ledgers_of_earlier_versions(tmp_path, version):
+    assets = Path(__file__).parent.parent / "assets"
+    shutil.copy(assets / f"ledger_{version}.db", tmp_path / "old.db")
+    (tmp_path / "old.db").chmod(0o600)
+    found = call(tmp_path / "old.db", "-o", tmp_path / "page.html")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "Releases left" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_hostile_names_in_a_terminal(tmp_path):
+    names = [*HOSTILE[4:], *HOSTILE[:4]]
+    hostile_names(f"sqlite:///{tmp_path}/h.db", names)
+    found = call(tmp_path / "h.db", "-o", tmp_path / "page.html")
+    assert found.exit_code == 0
+    rows = list(csv.DictReader(io.StringIO(call(tmp_path / "h.db", "--csv").stdout)))
+    assert {row["holdout"] for row in rows} == {HOSTILE[4]}
+
+
+def test_a_ledger_on_postgresql(postgres, tmp_path):
+    url = postgres.new_url()
+    several_runs(url, budget=12, epochs=4)
+    charged_records(url)
+    found = call(url, "-o", tmp_path / "page.html")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "'digits-val': No releases left" in found.stdout
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "wide + dropout" in text
+    assert "patients-2026" in text
+    assert len(call(url, "--csv").stdout.splitlines()) > 12

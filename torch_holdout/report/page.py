@@ -1,0 +1,101 @@
+"""The page: one file, no script, nothing loaded from anywhere."""
+
+import math
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch_holdout.errors import HoldoutError
+from torch_holdout.report import figures, verdict, wording
+from torch_holdout.report.summary import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_DATABASES = (b"SQLite format 3\0", bytes.fromhex("377f0682"), bytes.fromhex("377f0683"))
+_COMPANIONS = ("-wal", "-shm", "-journal")
+
+
+def page(report: Report) -> str:
+    """Return the report as HTML.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> from torch_holdout.report.summary import summarise
+        >>> "The ledger has no account yet" in page(summarise(Ledger("memory://")))
+        True
+    """
+    return _template().render(report=report).lstrip() + "\n"
+
+
+def write(report: Report, path: Path) -> Path:
+    """Write the page to a file, whole or not at all; return where it is.
+
+    Example:
+        >>> import tempfile
+        >>> from torch_holdout.ledger import Ledger
+        >>> from torch_holdout.report.summary import summarise
+        >>> write(summarise(Ledger("memory://")), Path(tempfile.mkdtemp())).name
+        'report.html'
+    """
+    path = path / "report.html" if path.is_dir() else path
+    content = page(report)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        _refuse_database(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_text(content, encoding="utf-8")
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise HoldoutError(
+            f"Expected a place for the page that can be written, but {path} cannot: {why}."
+        ) from None
+    return path
+
+
+def _refuse_database(path: Path) -> None:
+    """Never write over a ledger, this one or another, or over the files that belong to it."""
+    belongs = [path.name.removesuffix(end) for end in _COMPANIONS if path.name.endswith(end)]
+    taken = any(path.with_name(name).exists() for name in belongs)
+    if not taken and path.is_file():
+        with path.open("rb") as file:
+            taken = file.read(16).startswith(_DATABASES)
+    if taken:
+        raise HoldoutError(
+            f"Expected a place for the page, but {path} is a ledger or another database, or "
+            f"belongs to one. Nothing was written. Choose another file with --output."
+        )
+
+
+@lru_cache(maxsize=1)
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("torch_holdout.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+    def drawn(make: Any) -> Any:
+        """Figures escape the names in them themselves."""
+        return lambda *given, **options: Markup(make(*given, **options))  # noqa: S704
+
+    environment.globals |= {
+        name: drawn(getattr(figures, name))
+        for name in (
+            *("budget_bar", "share_bar", "values_chart", "run_trail", "run_interval"),
+            *("charges_chart", "legend_mark"),
+        )
+    }
+    environment.globals |= {"verdict": verdict, "wording": wording, "infinite": math.isinf}
+    environment.globals["stale_drawn"] = figures.STALE_DRAWN
+    return environment.get_template("page.html.j2")

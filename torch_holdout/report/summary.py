@@ -1,0 +1,452 @@
+"""What a report says of a ledger: plain data for the page, for JSON and for the verdict."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, final
+
+from torch_holdout.bounds.certificate import Certificate, answer_interval
+from torch_holdout.checks import require_failure
+from torch_holdout.errors import HoldoutError
+from torch_holdout.ledger import Charged, Ledger, Recorded, Refusal, Summary
+from torch_holdout.ledger.backend import library_version, now
+from torch_holdout.mechanisms import mechanism_of
+from torch_holdout.overview import channels_of, reading_of, transcript_of
+from torch_holdout.prediction.status import PredictionStatus
+from torch_holdout.prediction.status import status_of as records_status
+from torch_holdout.report.wording import parameters_text
+from torch_holdout.results import Status
+
+DRAWN = 600  # releases with their intervals, over all statistics of an account
+LATEST = 25
+RUNS = 100
+TRAIL = 40
+
+Item = TypeVar("Item")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """An answer with the interval that the population value lies in."""
+
+    position: int
+    asked_at: str
+    run: str | None
+    statistic: str
+    kind: str
+    value: float
+    low: float
+    high: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Stale:
+    """What a run had after the budget was gone: its own last answer again, or nothing."""
+
+    statistic: str
+    run: str | None
+    value: float | None
+    count: int
+    first_at: str
+    last_at: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run or trial, for one statistic.
+
+    Attributes:
+        name: None for questions that no named run asked.
+        refused: How often it asked after the budget was gone.
+        best: Its best *release*; a guess is no claim.
+        last: Its last answer of either kind.
+        trail: Kind and value of its answers in order, thinned evenly.
+    """
+
+    name: str | None
+    questions: int
+    releases: int
+    guesses: int
+    refused: int
+    best: Shown | None
+    last: Recorded | None
+    first_at: str
+    last_at: str
+    trail: tuple[tuple[str, float], ...]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StatisticReport:
+    """One statistic of a holdout.
+
+    Attributes:
+        step: Between two neighbouring answers, in user units.
+        blocks: How many blocks a metric that is no mean was cut into, None for a mean of examples.
+        tolerance: The certificate's, in user units; ``share`` is the same normalised.
+        drawn: Answers for the chart, in order; ``left_out`` others are not in it.
+        runs: The best first; ``runs_left_out`` others are not in it.
+    """
+
+    name: str
+    low: float
+    high: float
+    mode: str
+    units: int
+    step: float
+    blocks: int | None
+    tolerance: float
+    share: float
+    guess_tolerance: float | None
+    releases: int
+    guesses: int
+    best: Shown | None
+    drawn: tuple[Shown, ...]
+    left_out: int
+    runs: tuple[Run, ...]
+    runs_left_out: int
+    stale: tuple[Stale, ...]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HoldoutReport:
+    """One holdout: its state, its certificate, its statistics and its latest questions."""
+
+    status: Status
+    certificate: Certificate
+    statistics: tuple[StatisticReport, ...]
+    latest: tuple[Shown, ...]
+    refused: int
+    first_at: str | None
+    last_at: str | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """What the training records were charged for: one purpose and mechanism."""
+
+    purpose: str
+    mechanism: str
+    queries: int
+    charges: int
+    share: float
+    first_at: str
+    last_at: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RecordsReport:
+    """An account of training records; ``steps`` are the share spent after some of its charges."""
+
+    status: PredictionStatus
+    charges: int
+    uses: tuple[Use, ...]
+    steps: tuple[tuple[int, float], ...]
+    first_at: str | None
+    last_at: str | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything a report shows; it holds no secret and no raw value, because the ledger has none.
+
+    Example:
+        >>> report = summarise(Ledger("memory://"), failure=0.05)
+        >>> isinstance(report, Report), report.holdouts, report.records
+        (True, (), ())
+    """
+
+    ledger: str
+    made_at: str
+    version: str
+    failure: float
+    holdouts: tuple[HoldoutReport, ...]
+    records: tuple[RecordsReport, ...]
+
+
+def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Report:
+    """Read a ledger, check its rows, and say what it holds; nothing is written or charged.
+
+    Args:
+        ledger: The ledger.
+        failure: Probability that a certificate is wrong.
+        name: Only the accounts of this name.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout.open(
+        ...     "memory://of-one", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.01), budget=20)
+        >>> [each.status.budget_left for each in summarise(Ledger("memory://of-one")).holdouts]
+        [20]
+    """
+    require_failure(failure)
+    holdouts, records = chosen(ledger, name)
+    return Report(
+        ledger=ledger.address,
+        made_at=now(),
+        version=library_version(),
+        failure=float(failure),
+        holdouts=tuple(_holdout(ledger, account, failure) for account in holdouts),
+        records=tuple(_records(ledger, account) for account in records),
+    )
+
+
+def chosen(ledger: Ledger, name: str | None) -> tuple[list[str], list[str]]:
+    """Return the accounts of holdouts and of training records, or those of one name."""
+    holdouts, records = ledger.accounts(), ledger.records_accounts()
+    if name is not None and name not in holdouts | records:
+        raise HoldoutError(
+            f"Expected one of the accounts {[*holdouts, *records]}, but got {name!r:.60}."
+        )
+    return (
+        [account for own, account in holdouts.items() if name in (None, own)],
+        [account for own, account in records.items() if name in (None, own)],
+    )
+
+
+def thinned(items: Sequence[Item], most: int) -> list[Item]:
+    """Keep at most so many, evenly spread, with the first and the last.
+
+    Example:
+        >>> thinned(range(100), 4)
+        [0, 33, 66, 99]
+    """
+    if len(items) <= most:
+        return list(items)
+    last = len(items) - 1
+    return [items[round(i * last / (most - 1))] for i in range(most)]
+
+
+def answers_of(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]:
+    """Return the answers that a summary speaks of; what came since is the next report's."""
+    return [found for found in ledger.answers(account) if found.position <= summary.queries]
+
+
+def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
+    summary = ledger.summary(account, check=True)
+    status, certificate = reading_of(summary, ledger.address, failure)
+    answers = answers_of(ledger, account, summary)
+    refusals = ledger.refusals(account) if status.exhausted else []
+    intervals = Intervals(summary, answers, failure)
+    most = max(60, DRAWN // len(status.statistics))
+    return HoldoutReport(
+        status=status,
+        certificate=certificate,
+        statistics=tuple(
+            _statistic(
+                name,
+                registered,
+                certificate,
+                [answer for answer in answers if answer.statistic == name],
+                [refusal for refusal in refusals if refusal.statistic == name],
+                intervals,
+                most,
+            )
+            for name, registered in status.statistics.items()
+        ),
+        latest=tuple(intervals.of(answer) for answer in reversed(answers[-LATEST:])),
+        refused=sum(refusal.count for refusal in refusals),
+        first_at=answers[0].asked_at if answers else None,
+        last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals])
+        if answers
+        else None,
+    )
+
+
+@final
+class Intervals:
+    """The intervals of some answers of an account; one takes a millisecond, so few are asked."""
+
+    def __init__(self, summary: Summary, answers: Sequence[Recorded], failure: float) -> None:
+        mechanism = mechanism_of(summary.registration["mechanism"])
+        self._facts = transcript_of(summary, mechanism)
+        self._channels = channels_of(summary, mechanism)
+        self._failure = failure
+        self._before = _releases_before(answers)
+        self._known: dict[int, Shown] = {}
+
+    def of(self, answer: Recorded) -> Shown:
+        """Return an answer with its interval."""
+        if answer.position not in self._known:
+            found = answer_interval(
+                self._facts,
+                self._channels,
+                statistic=answer.statistic,
+                position=answer.position,
+                releases_before=self._before[answer.position],
+                kind=answer.kind,
+                value=answer.value,
+                failure=self._failure,
+            )
+            self._known[answer.position] = Shown(
+                position=answer.position,
+                asked_at=answer.asked_at,
+                run=answer.run,
+                statistic=answer.statistic,
+                kind=answer.kind,
+                value=answer.value,
+                low=found.low,
+                high=found.high,
+            )
+        return self._known[answer.position]
+
+
+def _releases_before(answers: Iterable[Recorded]) -> dict[int, int]:
+    releases, before = 0, {}
+    for answer in answers:
+        before[answer.position] = releases
+        releases += answer.kind == "release"
+    return before
+
+
+def _statistic(
+    name: str,
+    registered: dict[str, Any],
+    certificate: Certificate,
+    answers: list[Recorded],
+    refusals: list[Refusal],
+    intervals: Intervals,
+    most: int,
+) -> StatisticReport:
+    released = [answer for answer in answers if answer.kind == "release"]
+    guessed = [answer for answer in answers if answer.kind != "release"]
+    best = _best(released, registered["mode"])
+    drawn = {a.position: a for a in [*thinned(released, most), *thinned(guessed, most // 2)]}
+    if best is not None:
+        drawn[best.position] = best
+    width = registered["high"] - registered["low"]
+    runs = _runs(answers, refusals, registered["mode"])
+    last_of = {answer.run: answer.value for answer in answers}
+    return StatisticReport(
+        name=name,
+        low=registered["low"],
+        high=registered["high"],
+        mode=registered["mode"],
+        units=registered["units"],
+        step=width / registered["grid"],
+        blocks=registered.get("blocks"),
+        tolerance=certificate.user_tolerance[name],
+        share=certificate.user_tolerance[name] / width,
+        guess_tolerance=certificate.user_guess_tolerance.get(name),
+        releases=len(released),
+        guesses=len(guessed),
+        best=None if best is None else intervals.of(best),
+        drawn=tuple(intervals.of(drawn[position]) for position in sorted(drawn)),
+        left_out=len(answers) - len(drawn),
+        runs=tuple(
+            _run(run, own, refused, registered["mode"], intervals)
+            for run, own, refused in runs[:RUNS]
+        ),
+        runs_left_out=max(0, len(runs) - RUNS),
+        stale=tuple(_stale(refusal, last_of) for refusal in refusals),
+    )
+
+
+def _best(released: Sequence[Recorded], mode: str) -> Recorded | None:
+    """Return the best release, the earliest of equals."""
+    sign = 1 if mode == "max" else -1
+    return max(released, key=lambda a: (sign * a.value, -a.position), default=None)
+
+
+def _runs(
+    answers: list[Recorded], refusals: list[Refusal], mode: str
+) -> list[tuple[str | None, list[Recorded], list[Refusal]]]:
+    """Return the runs with their answers and refusals, the best release first."""
+    found: dict[str | None, tuple[list[Recorded], list[Refusal]]] = {}
+    for answer in answers:
+        found.setdefault(answer.run, ([], []))[0].append(answer)
+    for refusal in refusals:
+        found.setdefault(refusal.run, ([], []))[1].append(refusal)
+    sign = 1 if mode == "max" else -1
+
+    def worth(own: list[Recorded]) -> float:
+        return max((sign * a.value for a in own if a.kind == "release"), default=-float("inf"))
+
+    ordered = sorted(found.items(), key=lambda item: -worth(item[1][0]))
+    return [(run, own, refused) for run, (own, refused) in ordered]
+
+
+def _run(
+    name: str | None,
+    answers: list[Recorded],
+    refusals: list[Refusal],
+    mode: str,
+    intervals: Intervals,
+) -> Run:
+    released = [answer for answer in answers if answer.kind == "release"]
+    best = _best(released, mode)
+    return Run(
+        name=name,
+        questions=len(answers),
+        releases=len(released),
+        guesses=len(answers) - len(released),
+        refused=sum(refusal.count for refusal in refusals),
+        best=None if best is None else intervals.of(best),
+        last=answers[-1] if answers else None,
+        first_at=min([a.asked_at for a in answers[:1]] + [r.first_at for r in refusals]),
+        last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals]),
+        trail=tuple((answer.kind, answer.value) for answer in thinned(answers, TRAIL)),
+    )
+
+
+def _stale(refusal: Refusal, last_of: dict[str | None, float]) -> Stale:
+    return Stale(
+        statistic=refusal.statistic,
+        run=refusal.run,
+        value=last_of.get(refusal.run),
+        count=refusal.count,
+        first_at=refusal.first_at,
+        last_at=refusal.last_at,
+    )
+
+
+def _records(ledger: Ledger, account: str) -> RecordsReport:
+    summary = ledger.records_summary(account, check=True)
+    charges = [c for c in ledger.charges(account) if c.position <= summary.charges]
+    capacity = max(1, summary.capacity)
+    groups: dict[tuple[str, str], list[Charged]] = {}
+    spent, steps = 0, []
+    for charge in charges:
+        groups.setdefault((charge.purpose, charge.detail), []).append(charge)
+        spent += charge.charge
+        steps.append((charge.position, spent / capacity))
+    return RecordsReport(
+        status=records_status(summary, ledger.address),
+        charges=len(charges),
+        uses=tuple(
+            Use(
+                purpose=purpose,
+                mechanism=_mechanism_text(detail),
+                queries=sum(c.queries for c in own),
+                charges=len(own),
+                share=sum(c.charge for c in own) / capacity,
+                first_at=own[0].asked_at,
+                last_at=own[-1].asked_at,
+            )
+            for (purpose, detail), own in groups.items()
+        ),
+        steps=tuple(thinned(steps, DRAWN)),
+        first_at=charges[0].asked_at if charges else None,
+        last_at=charges[-1].asked_at if charges else None,
+    )
+
+
+def _mechanism_text(detail: str) -> str:
+    try:
+        found = json.loads(detail)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        return "unknown"
+    if isinstance(found.get("mechanism"), dict):  # a validation: which holdout was asked
+        asked = f" on {found.get('statistic')} of holdout {found.get('holdout')}"
+        return parameters_text(found["mechanism"]) + asked
+    return parameters_text(found)

@@ -1,0 +1,74 @@
+"""The report for machines: an object for JSON, rows for CSV."""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from torch_holdout.checks import require_failure
+from torch_holdout.ledger import Ledger
+from torch_holdout.overview import reading_of
+from torch_holdout.report import verdict
+from torch_holdout.report.summary import Intervals, Report, answers_of, chosen
+
+COLUMNS = (
+    *("holdout", "position", "asked_at", "run", "statistic", "kind"),
+    *("value", "low", "high"),
+)
+
+
+def content(report: Report) -> dict[str, Any]:
+    """Return all of a report, with the sentences of the page, as plain data.
+
+    Example:
+        >>> from torch_holdout.report.summary import summarise
+        >>> content(summarise(Ledger("memory://")))["holdouts"]
+        ()
+    """
+    whole = asdict(report)
+    for found, holdout in zip(whole["holdouts"], report.holdouts, strict=True):
+        found["headline"] = verdict.headline(holdout)
+        found["verdict"] = list(map(asdict, verdict.verdict(holdout)))
+        found["not_promised"] = verdict.not_promised(holdout)
+    for found, records in zip(whole["records"], report.records, strict=True):
+        found["headline"] = verdict.records_headline(records)
+        found["verdict"] = list(map(asdict, verdict.records_verdict(records)))
+        found["not_promised"] = verdict.records_not_promised(records)
+    return whole
+
+
+def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iterator[str]:
+    """Yield the lines of a CSV file, one for each answer of each holdout, after its heading.
+
+    An interval takes a millisecond, so a hundred thousand answers take minutes; rows come as they
+    are ready.
+
+    Example:
+        >>> list(rows(Ledger("memory://")))
+        ['holdout,position,asked_at,run,statistic,kind,value,low,high']
+    """
+    require_failure(failure)
+    accounts = [(own, ledger.summary(own, check=True)) for own in chosen(ledger, name)[0]]
+    for _, summary in accounts:  # an edited ledger is refused before the first row
+        reading_of(summary, ledger.address, failure)
+    yield _line(COLUMNS)
+    for account, summary in accounts:
+        answers = answers_of(ledger, account, summary)
+        intervals = Intervals(summary, answers, failure)
+        for answer in answers:
+            shown = asdict(intervals.of(answer)) | {"holdout": summary.name}
+            yield _line([_cell(shown[column]) for column in COLUMNS])
+
+
+def _cell(value: str | float | None) -> str | float:
+    """Keep a spreadsheet from taking text for a formula; numbers stay numbers."""
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def _line(cells: Any) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow(cells)
+    return written.getvalue()

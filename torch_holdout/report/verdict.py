@@ -1,0 +1,364 @@
+"""The verdict in plain language. It never says more than the certificate does.
+
+*The truth* is the population value: what infinitely many fresh examples would give.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from torch_holdout.bounds.certificate import confidence_text
+from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
+from torch_holdout.report.wording import (
+    cost_text,
+    counted,
+    delta_text,
+    distance_text,
+    interval_text,
+    joined,
+    named,
+    percent_text,
+    value_text,
+)
+
+USELESS = 0.5  # normalised: such an interval around the middle covers everything
+WEAK = 0.1
+LARGE_EPSILON = 10
+_MANY = 3  # statistics, beyond which a headline names none
+HELP = (
+    "A larger holdout, fewer releases, or a part of the data that is opened only once would "
+    "certify more; more noise would not."
+)
+
+
+def paragraph(report: Report) -> str:
+    """Return the headlines of all accounts, for a terminal.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> from torch_holdout.report.summary import summarise
+        >>> paragraph(summarise(Ledger("memory://")))
+        'The ledger has no account yet.'
+    """
+    if not (report.holdouts or report.records):
+        return "The ledger has no account yet."
+    lines = [f"{named(h.status.name)}: {headline(h)}" for h in report.holdouts]
+    return "\n".join(
+        lines + [f"records {named(r.status.name)}: {records_headline(r)}" for r in report.records]
+    )
+
+
+def headline(holdout: HoldoutReport) -> str:
+    """Say in one sentence what is left, what the numbers are worth, and what not to report."""
+    parts = [_left(holdout), _worth(holdout)]
+    if holdout.status.guesses and holdout.status.releases:
+        parts.append("do not report guesses")
+    if holdout.refused:
+        parts.append("do not report stale values")
+    sentence = "; ".join(parts) + "."
+    return sentence[0].upper() + sentence[1:]
+
+
+@final
+@dataclass(frozen=True)
+class Finding:
+    """What a verdict says about one thing."""
+
+    about: str
+    text: str
+
+
+def verdict(holdout: HoldoutReport) -> tuple[Finding, ...]:
+    """Say what may be reported, what may not, and why; a sentence or two about each thing."""
+    found = [
+        Finding("Certificate", _strength(holdout)),
+        *(Finding(f"Best {_short(s)}", _best(s, holdout)) for s in holdout.statistics),
+        Finding("Runs", " ".join(filter(None, map(_side_by_side, holdout.statistics)))),
+        Finding("Guesses", _guesses(holdout)),
+        Finding("Stale values", _stale(holdout)),
+        Finding("Privacy", _privacy(holdout)),
+    ]
+    return tuple(finding for finding in found if finding.text)
+
+
+def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
+    """List what nobody should read into the numbers."""
+    status = holdout.status
+    found = [
+        "Nothing is said about values that did not pass the door: raw metrics that were printed, "
+        "logged or kept elsewhere void every claim on this page.",
+        "The claim is about examples like those of the holdout. It does not cover another "
+        "population, or a later one that has drifted.",
+        "Values are clipped to the declared bounds; what lies beyond them does not count.",
+    ]
+    found += [_blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
+    if not status.renaming_detected:
+        found.append(
+            "The account does not know its data's fingerprint: the same data under another name "
+            "would have a new budget, and this page would not show it."
+        )
+    if status.seeded:
+        found.append(
+            "The noise comes from a seed, for tests: whoever knows the seed can take it off, and "
+            "no privacy is given."
+        )
+    if status.mechanism.get("guess") == "train" or status.mechanism["kind"] == "effective-rounds":
+        found.append("Guesses are training values: they give the training records no privacy.")
+    return (
+        *found,
+        "Run names, and how often runs asked after the end, are labels that nothing checks.",
+        "The ledger's own checks find damage and careless edits, not someone who rewrites all of "
+        "it. A restored backup or a copy refunds budget, and this page cannot show that.",
+        "Python cannot stop code in the same process that wants the raw values.",
+    )
+
+
+def records_headline(records: RecordsReport) -> str:
+    """Say in one sentence what has been charged, and what is promised."""
+    status = records.status
+    at = "" if status.delta is None else f" at delta {delta_text(status.delta)}"
+    if status.seeded:
+        promise = "the noise is seeded, so no privacy is given"
+    else:
+        promise = (
+            f"all answers together cost at most epsilon {cost_text(status.epsilon)}{at}, "
+            f"{status.relation}"
+        )
+    if not status.queries:
+        return f"Nothing has been asked yet; {promise}."
+    asked = f"{counted(status.queries, 'question')} answered"
+    return f"{asked}, {percent_text(status.share_spent)} of the budget charged; {promise}."
+
+
+def records_verdict(records: RecordsReport) -> tuple[Finding, ...]:
+    """Say what the account's numbers mean."""
+    status = records.status
+    found = [
+        "The cap holds for everything that was and will be asked, by anyone, in any order, until "
+        "the budget is gone; then a batch is refused as a whole."
+    ]
+    if status.epsilon > LARGE_EPSILON and not status.seeded:
+        found.append(f"An epsilon above {LARGE_EPSILON} protects nobody's record.")
+    if status.epsilon_spent is None:
+        found.append(
+            "With a delta, no smaller number than the cap is a promise: what has been charged is a "
+            "share of the budget, not an epsilon."
+        )
+    if status.share_spent >= 1:
+        found.append("The budget is gone: nothing more is answered.")
+    return (Finding("Privacy", " ".join(found)),)
+
+
+def records_not_promised(records: RecordsReport) -> tuple[str, ...]:
+    """List what an account of training records does not protect."""
+    found = [
+        "The records are protected from the answers and from nothing else: not from the members' "
+        "weights, outputs, losses or checkpoints, which stay as secret as the records.",
+        "Hyperparameters, normalisation and vocabularies that were chosen on the records are not "
+        "covered.",
+        "Members must have seen nothing but their own part; verify_isolation tests that.",
+    ]
+    if not records.status.renaming_detected:
+        found.append(
+            "The account does not know its records' fingerprint: the same records under another "
+            "name would have a new budget."
+        )
+    if records.status.seeded:
+        found.append("The noise comes from a seed, for tests: the privacy figures do not apply.")
+    return tuple(found)
+
+
+def confidence(holdout: HoldoutReport) -> str:
+    """Write the certificate's confidence."""
+    return confidence_text(holdout.certificate.failure)
+
+
+def _left(holdout: HoldoutReport) -> str:
+    status = holdout.status
+    if status.exhausted:
+        return f"no releases left, all {status.budget:,} are spent"
+    left = f"{counted(status.budget_left, 'release')} left"
+    return left if status.queries else f"nothing has been asked yet, {left}"
+
+
+def _worth(holdout: HoldoutReport) -> str:
+    """State the claim, for all statistics that have a release."""
+    status = holdout.status
+    if status.queries and not status.releases:
+        return "nothing has been released, so there is nothing to report"
+    told = [s for s in holdout.statistics if s.releases or not status.releases]
+    usable = [s for s in told if s.share <= USELESS]
+    confident = f"with {confidence(holdout)} confidence"
+    if not usable:
+        return "the certificate says nothing useful"
+    if len(told) == 1:
+        distance = distance_text(told[0].tolerance)
+        what = "each released number is" if status.releases else "the next released number is"
+        return f"{what} within {distance} of the truth {confident}"
+    if len(told) > _MANY:
+        most = percent_text(float(distance_text(max(s.share for s in usable))))
+        what = "every released number" if status.releases else "the next released number"
+        return f"{what} is off by at most {most} of its range {confident}{_silent(told)}"
+    verbs = ["is within", *["within"] * (len(usable) - 1)]
+    claims = [
+        f"{_short(s)} {verb} {distance_text(s.tolerance)}"
+        for s, verb in zip(usable, verbs, strict=True)
+    ]
+    what = "each released" if status.releases else "the next released"
+    return f"{confident} {what} {joined(claims)} of the truth{_silent(told)}"
+
+
+def _silent(told: list[StatisticReport]) -> str:
+    silent = [_short(s) for s in told if s.share > USELESS]
+    return f"; of {joined(silent)} the certificate says nothing useful" if silent else ""
+
+
+def _strength(holdout: HoldoutReport) -> str:
+    """Say when a claim is weak, and what would help."""
+    told = [s for s in holdout.statistics if s.releases or not holdout.status.releases]
+    useless = [s for s in told if s.share > USELESS]
+    weak = [s for s in told if WEAK < s.share <= USELESS]
+    found = []
+    if useless:
+        which = joined(
+            [f"{distance_text(s.tolerance)} for {_short(s)} ({_scale(s)})" for s in useless]
+        )
+        found.append(
+            f"The certified distance is {which}: such an interval covers nearly everything, so the "
+            f"certificate says nothing useful. Early releases can have narrower intervals of their "
+            f"own."
+        )
+    if weak:
+        which = joined([f"{_short(s)} ({distance_text(s.tolerance)}, {_scale(s)})" for s in weak])
+        found.append(f"That is a weak certificate for {which}.")
+    return " ".join([*found, HELP]) if found else ""
+
+
+def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
+    best = statistic.best
+    if best is None:
+        return ""
+    whose = f", run {named(best.run)}" if best.run is not None else ""
+    found = (
+        f"The best released {_short(statistic)} is {value_text(best.value, statistic.step)} "
+        f"(question {best.position:,}{whose}). The truth about that model lies between "
+        f"{interval_text(best.low, best.high, statistic.step).replace(' to ', ' and ')} with "
+        f"{confidence(holdout)} confidence."
+    )
+    if statistic.releases > 1:
+        found += (
+            f" It is the luckiest of {counted(statistic.releases, 'release')}: report it with its "
+            f"interval, which allows for that."
+        )
+    return found
+
+
+def overlapping(statistic: StatisticReport) -> tuple[list[Run], list[Run]]:
+    """Return the runs with a release, and those of them that the best cannot be told from."""
+    released = [run for run in statistic.runs if run.best is not None]
+    if not released or released[0].best is None:
+        return [], []
+    first = released[0].best
+    near = [
+        run
+        for run in released[1:]
+        if run.best is not None and run.best.high >= first.low and run.best.low <= first.high
+    ]
+    return released, near
+
+
+def _side_by_side(statistic: StatisticReport) -> str:
+    released, near = overlapping(statistic)
+    if len(released) < 2:
+        return ""
+    others = len(released) - 1
+    if not near:
+        return (
+            f"By {_short(statistic)} the best run is told apart from "
+            f"{'the other' if others == 1 else f'all {others:,} others'} with a release: the "
+            f"intervals do not overlap."
+        )
+    if len(near) == others:
+        which = "the other run" if others == 1 else f"any of the {others:,} others"
+    else:
+        which = f"{len(near):,} of the {others:,} others"
+    return (
+        f"By {_short(statistic)} the best run cannot be told from {which} with a release: their "
+        f"intervals overlap."
+    )
+
+
+def _guesses(holdout: HoldoutReport) -> str:
+    status = holdout.status
+    if not status.guesses:
+        return ""
+    many = status.guesses > 1
+    number = f"{status.guesses:,} of {counted(status.queries, 'answer')} {'are' if many else 'is'}"
+    if holdout.certificate.one_sided_guesses:
+        meaning = (
+            "the best release again. It says only that the model asked about is not much better; "
+            "it may be far worse"
+        )
+    else:
+        meaning = f"{_source(status.mechanism)}, farther off than a release may be"
+    kind = "guesses" if many else "a guess"
+    return f"{number} {kind}: {meaning}. A guess costs nothing and is no result; do not report it."
+
+
+def _source(mechanism: dict[str, object]) -> str:
+    if mechanism.get("guess") == "train" or mechanism["kind"] == "effective-rounds":
+        return "the training value, which the holdout did not contradict"
+    if mechanism["kind"] == "sparse":
+        return "the caller's own value, which the holdout did not contradict"
+    return "the last release again, which the holdout did not contradict"
+
+
+def _stale(holdout: HoldoutReport) -> str:
+    if not holdout.refused:
+        return ""
+    runs = {stale.run for s in holdout.statistics for stale in s.stale}
+    return (
+        f"{counted(holdout.refused, 'question')} from {counted(len(runs), 'run')} came after the "
+        f"budget was gone and got no answer. What such a run went on to show is its own last "
+        f"answer again, stale: it certifies nothing about the model of that moment."
+    )
+
+
+def _privacy(holdout: HoldoutReport) -> str:
+    status = holdout.status
+    if status.seeded:
+        return "The noise is seeded, for tests only: the privacy figures do not apply."
+    if math.isinf(status.epsilon):
+        if status.rho_spent is not None:
+            return (
+                "Gaussian noise has no pure epsilon, and the account was made without a delta: no "
+                "finite epsilon is stated."
+            )
+        return (
+            "There is no privacy: answers carry no noise, so epsilon is infinite. The certificate "
+            "does not need it; a holdout of sensitive records does."
+        )
+    at = "" if status.delta is None else f" at delta {delta_text(status.delta)}"
+    found = (
+        f"All answers of the whole budget together cost at most epsilon "
+        f"{cost_text(status.epsilon)}{at}, replacing one holdout example."
+    )
+    if status.epsilon > LARGE_EPSILON:
+        found += f" An epsilon above {LARGE_EPSILON} protects nobody's record."
+    return found
+
+
+def _blocks(statistic: StatisticReport, size: int) -> str:
+    return (
+        f"{_short(statistic)} is a mean over {counted(statistic.units, 'block')} of about "
+        f"{size / statistic.units:,.0f} examples each. The claim is about the expected metric on "
+        f"such a block, not on all examples at once."
+    )
+
+
+def _short(statistic: StatisticReport) -> str:
+    return named(statistic.name)[1:-1]
+
+
+def _scale(statistic: StatisticReport) -> str:
+    return f"on a scale from {statistic.low:g} to {statistic.high:g}"

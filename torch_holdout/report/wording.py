@@ -1,0 +1,212 @@
+"""How numbers, times and names are written: never more exact, or more certain, than they are."""
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_ISOLATE, _END = "\u2068", "\u2069"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    Example:
+        >>> counted(1, "release"), counted(1200, "guess")
+        ('1 release', '1,200 guesses')
+    """
+    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Write a list as a person would.
+
+    Example:
+        >>> joined(["a", "b", "c"])
+        'a, b and c'
+    """
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def named(text: str, most: int = 60) -> str:
+    """Quote a user's name, shortened; one that is written from right to left stays in its place.
+
+    Example:
+        >>> named("digits-val"), named("x" * 70, most=10)
+        ("'digits-val'", "'xxxxxxxxx...'")
+    """
+    short = shortened("".join(c if c.isprintable() else "\ufffd" for c in text), most)
+    turns = any(unicodedata.bidirectional(c) in ("R", "AL", "AN") for c in short)
+    return f"'{_ISOLATE}{short}{_END}'" if turns else f"'{short}'"
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut what is too long."""
+    return text if len(text) <= most else f"{text[: most - 1]}..."
+
+
+def decimals_for(step: float) -> int:
+    """Return how many decimals tell the points of a grid apart, nearly.
+
+    Example:
+        >>> decimals_for(0.0019), decimals_for(0.00098), decimals_for(0.04), decimals_for(2.0)
+        (3, 3, 2, 0)
+    """
+    return max(math.ceil(-math.log10(1.1 * step)), 0)
+
+
+def fixed_text(value: float, places: int) -> str:
+    """Write a number with so many decimals; a very small or large one with an exponent.
+
+    Example:
+        >>> fixed_text(1234.5, 2), fixed_text(1.5e-9, 11), fixed_text(2e12, 0)
+        ('1,234.50', '1.5e-09', '2e+12')
+    """
+    plain = places <= 6 and abs(value) < 1e9
+    return f"{value + 0.0:,.{places}f}" if plain else f"{value:.8g}"
+
+
+def value_text(value: float, step: float) -> str:
+    """Write a published value to the step of its grid."""
+    return fixed_text(value, decimals_for(step))
+
+
+def interval_text(low: float, high: float, step: float) -> str:
+    """Write an interval, rounded outwards.
+
+    Example:
+        >>> interval_text(0.8567, 0.9412, 0.004)
+        '0.856 to 0.942'
+    """
+    places = decimals_for(step)
+    below, above = _down(low, places), -_down(-high, places)
+    return f"{fixed_text(below, places)} to {fixed_text(above, places)}"
+
+
+def distance_text(distance: float, digits: int = 2) -> str:
+    """Write a distance with two digits, rounded up.
+
+    Example:
+        >>> distance_text(0.0491), distance_text(0.231), distance_text(37.2)
+        ('0.05', '0.24', '38')
+    """
+    if not 0 < distance < math.inf:
+        return "infinite" if distance == math.inf else f"{distance:g}"
+    places = digits - 1 - math.floor(math.log10(distance))
+    return f"{-_down(-distance, places):.{digits + 4}g}"
+
+
+def cost_text(cost: float) -> str:
+    """Write an epsilon or a rho with three digits, rounded up.
+
+    Example:
+        >>> cost_text(3.1087), cost_text(2.0), cost_text(math.inf)
+        ('3.11', '2', 'infinite')
+    """
+    return distance_text(cost, digits=3)
+
+
+def number_text(value: float) -> str:
+    """Write a parameter; infinity in a word.
+
+    Example:
+        >>> number_text(0.25), number_text(float("inf"))
+        ('0.25', 'infinite')
+    """
+    return "infinite" if math.isinf(value) else f"{value:.4g}"
+
+
+def delta_text(delta: float) -> str:
+    """Write a delta.
+
+    Example:
+        >>> delta_text(1e-6)
+        '1e-6'
+    """
+    return f"{delta:g}".replace("e-0", "e-")
+
+
+def percent_text(share: float) -> str:
+    """Write a share; not nothing and not all of it unless it is so.
+
+    Example:
+        >>> percent_text(0.5631), percent_text(0.9999), percent_text(1e-9), percent_text(1.0)
+        ('56.3 %', '99.9 %', 'less than 0.1 %', '100 %')
+    """
+    if 0 < share < 0.001:
+        return "less than 0.1 %"
+    return f"{min(100 * share, 99.9) if share < 1 else 100:.3g} %"
+
+
+def moment(text: str) -> datetime | None:
+    """Read a time of the ledger, None if it is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found.astimezone(timezone.utc) if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def moment_text(text: str) -> str:
+    """Write when something was asked.
+
+    Example:
+        >>> moment_text("2026-11-03T09:05:00.123+00:00")
+        '3 Nov 2026, 09:05 UTC'
+    """
+    found = moment(text)
+    return f"{day_text(found)} {found.year}, {clock_text(found)} UTC" if found else text[:40]
+
+
+def day_text(when: datetime) -> str:
+    """Write a day without its year."""
+    return f"{when.day} {_MONTHS[when.month - 1]}"
+
+
+def clock_text(when: datetime) -> str:
+    """Write the time of day."""
+    return f"{when.hour:02}:{when.minute:02}"
+
+
+def span_text(first: str, last: str) -> str:
+    """Write from when to when, the day once if it is the same.
+
+    Example:
+        >>> span_text("2026-11-03T09:05:00+00:00", "2026-11-03T10:15:00+00:00")
+        '3 Nov 2026, 09:05 to 10:15 UTC'
+    """
+    begin, end = moment(first), moment(last)
+    if begin is None or end is None:
+        return f"{moment_text(first)} to {moment_text(last)}"
+    if begin.date() != end.date():
+        year = "" if begin.year == end.year else f" {begin.year}"
+        return f"{day_text(begin)}{year} to {day_text(end)} {end.year}"
+    same = clock_text(begin) == clock_text(end)
+    until = "" if same else f" to {clock_text(end)}"
+    return f"{day_text(begin)} {begin.year}, {clock_text(begin)}{until} UTC"
+
+
+def parameters_text(identity: dict[str, object]) -> str:
+    """Write a mechanism with its parameters.
+
+    Example:
+        >>> parameters_text({"kind": "gn_max", "sigma": 40.0, "initial": {}})
+        'Gn max, sigma 40'
+    """
+    kind = str(identity.get("kind", "unknown")).replace("_", " ").replace("-", " ").capitalize()
+    parts = [
+        f"{name.replace('_', ' ')} {number_text(value) if isinstance(value, float) else value}"
+        for name, value in identity.items()
+        if name != "kind" and value is not None and not isinstance(value, dict)
+    ]
+    return ", ".join([kind, *parts])
+
+
+def _down(value: float, places: int) -> float:
+    """Round down to a number of decimals, which may be negative; what is on it stays."""
+    scale = 10.0**places
+    nearest = round(value, places)
+    on_it = math.isclose(nearest, value, rel_tol=1e-12, abs_tol=1e-12 / scale)
+    return nearest if on_it else math.floor(value * scale) / scale
