@@ -24,6 +24,7 @@ def logging_to(namespace, folder, kinds):
             import wandb
 
             wandb.finish()
+            wandb.teardown()  # a finished run is still being written: this waits for the writer
 
 
 def installed(*kinds):
