@@ -69,7 +69,7 @@ def test_the_sdist_can_be_tested(built):
     (found,) = built.glob("*.tar.gz")
     with tarfile.open(found) as opened:
         names = {name.split("/", 1)[1] for name in opened.getnames() if "/" in name}
-    for wanted in ("tests/conftest.py", "examples/ddp.py", "LICENSE", "constraints.txt"):
+    for wanted in ("tests/conftest.py", "mkdocs.yml", "LICENSE", "constraints.txt"):
         assert wanted in names
     assert not any(name.endswith((".pyc", ".png.bak")) or ".venv" in name for name in names)
 
