@@ -121,4 +121,4 @@ def test_the_installed_wheel_releases(installed):
 def test_the_installed_wheel_shows_the_demo(installed):
     printed = " ".join(outside(installed, "torch-holdout", "demo", "--epochs", "2").split())
     assert "Generated patterns in ten classes" in printed
-    assert "Both parts in numbers: demo/demo.txt" in printed
+    assert "Both parts in one table: demo/demo.txt" in printed
