@@ -7,12 +7,13 @@ BIN    := $(VENV)/bin
 help:
 	@echo "make demo   a guarded Lightning run on bundled data, and an attack; under a minute"
 	@echo "make test   lint, types and every test"
-	@echo "make bench  ratios against what you would use instead, as JSON lines"
-	@echo "make docs   the README's code, run and checked"
+	@echo "make bench  ratios against what you would use instead: a table, JSON and docs/benchmarks.md"
+	@echo "make docs   the documentation, as pages in site/"
 
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): some minutes the first time, nothing after that."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
@@ -30,10 +31,11 @@ demo: install
 	$(BIN)/torch-holdout demo
 
 bench: install
-	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/run.py --page docs/benchmarks.md
 
 docs: install
-	$(BIN)/python -m pytest -q tests/test_readme.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+	@echo "open site/index.html"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo site

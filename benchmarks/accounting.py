@@ -1,12 +1,8 @@
 """Epsilon of a whole budget: how small, and how fast, against what one would use instead."""
 
-import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 
+from _measure import asked_quick, medians, report, timed
 from dp_accounting.pld import common
 from dp_accounting.pld import privacy_loss_distribution as pld
 from torch_holdout.accounting import epsilon_cap
@@ -25,47 +21,27 @@ def oracle(step: float, budget: int) -> float:
     return float(one.self_compose(2 * budget).get_epsilon_for_delta(DELTA))
 
 
-def timed(action: Callable[[], float]) -> tuple[float, float]:
-    """Return a result and its seconds."""
-    start = time.perf_counter()
-    return action(), time.perf_counter() - start
-
-
-def ours(step: float, budget: int) -> float:
+def cap(step: float, budget: int) -> float:
     """Compute the cap without what an earlier call has kept."""
     compose_pure.cache_clear()
     return epsilon_cap([step], budget, DELTA)
 
 
-def line(case: str, peer: str, ours: float, theirs: float, unit: str) -> None:
-    """Print one comparison."""
-    content = {
-        "benchmark": "accounting",
-        "case": case,
-        "peer": peer,
-        "ratio": round(ours / theirs, 4),
-        "better": "lower",
-        "ours": round(ours, 5),
-        "theirs": round(theirs, 5),
-        "unit": unit,
-    }
-    print(json.dumps(content))
-
-
 def main() -> None:
     """Compare with the closed form (size) and with dp-accounting (size and time)."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    repetitions = 3 if parser.parse_args().quick else 9
+    repetitions = 3 if asked_quick(__doc__) else 9
     for step, budget in ((0.01, 10), (0.01, 100), (0.01, 1000), (0.05, 100)):
-        case = f"a={step}, B={budget}, delta={DELTA:g}"
-        mine, theirs = partial(ours, step, budget), partial(oracle, step, budget)
-        found = [(timed(mine), timed(theirs)) for _ in range(repetitions)]
+        line = partial(report, "accounting", case=f"a={step}, B={budget}, delta={DELTA:g}")
         closed = thresholdout_epsilon(budget, 1 / step, 1, DELTA)
-        line(case, "closed form of the paper", found[0][0][0], closed, "epsilon")
-        line(case, "dp-accounting", found[0][0][0], found[0][1][0], "epsilon")
-        seconds = [statistics.median(pair[side][1] for pair in found) for side in (0, 1)]
-        line(case, "dp-accounting", *seconds, "s")
+        ours, theirs = cap(step, budget), oracle(step, budget)
+        line(peer="closed form of the paper", ours=ours, theirs=closed, unit="epsilon")
+        line(peer="dp-accounting", ours=ours, theirs=theirs, unit="epsilon")
+        ours, theirs = medians(
+            timed(partial(cap, step, budget)),
+            timed(partial(oracle, step, budget)),
+            repetitions=repetitions,
+        )
+        line(peer="dp-accounting", ours=ours, theirs=theirs, unit="s")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
-"""An evaluation with AUROC by blocks behind the door, against plain torchmetrics AUROC."""
+"""An evaluation with AUROC by blocks behind the door, against torchmetrics AUROC; one thread."""
 
-import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable
+import tempfile
 
 import torch
 import torch_holdout as th
+from _measure import asked_quick, medians, report, timed
 from torch import Tensor, nn
+from torchmetrics import Metric
 from torchmetrics.classification import BinaryAUROC
 
-BLOCKS = 50
+SIZE, BLOCKS = 100_000, 50
 
 
 def data(size: int) -> tuple[Tensor, Tensor]:
@@ -22,67 +20,40 @@ def data(size: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def plain(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Evaluate the usual way."""
-    metric = BinaryAUROC()
+def evaluate(model: nn.Module, x: Tensor, y: Tensor, metric: Metric) -> float:
+    """Evaluate batch by batch, the forward pass included."""
     for batch, target in zip(x.split(1000), y.split(1000), strict=True):
         metric.update(model(batch).squeeze(1), target)
     return float(metric.compute())
 
 
-@torch.no_grad()
-def guarded(model: nn.Module, x: Tensor, y: Tensor, holdout: th.ReusableHoldout) -> float:
-    """Evaluate behind the door."""
-    metric = th.ReusableHoldoutMetric(holdout, "auroc")
-    for batch, target in zip(x.split(1000), y.split(1000), strict=True):
-        metric.update(model(batch).squeeze(1), target)
-    return float(metric.compute())
-
-
-def seconds(action: Callable[[], object]) -> float:
-    """Time one call."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-def main() -> None:
-    """Print one JSON line: ours against torchmetrics, forward pass included."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    repetitions = 3 if parser.parse_args().quick else 9
-    size = 100_000
-    x, y = data(size)
-    model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 1)).eval()
-    holdout = th.ReusableHoldout(
-        "memory://",
+def holdout(folder: str) -> th.ReusableHoldout:
+    """Return a holdout with an SQLite ledger, as one would use it."""
+    return th.ReusableHoldout(
+        f"sqlite:///{folder}/holdout.db",
         name="val",
-        size=size,
+        size=SIZE,
         statistics={"auroc": th.Blockwise(BinaryAUROC(), BLOCKS, 0.0, 1.0)},
         mechanism=th.Ladder(step=0.01),
         budget=100,
     )
-    guarded(model, x, y, holdout)
-    plain(model, x, y)
-    pairs = [
-        (seconds(lambda: guarded(model, x, y, holdout)), seconds(lambda: plain(model, x, y)))
-        for _ in range(repetitions)
-    ]
-    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-    print(
-        json.dumps(
-            {
-                "benchmark": "blockwise",
-                "case": f"AUROC, {BLOCKS} blocks of {size}",
-                "peer": "torchmetrics AUROC",
-                "ratio": round(ours / theirs, 3),
-                "better": "lower",
-                "ours": round(ours, 4),
-                "theirs": round(theirs, 4),
-                "unit": "s",
-            }
+
+
+def main() -> None:
+    """Print one JSON line: ours against torchmetrics, forward pass included."""
+    repetitions = 3 if asked_quick(__doc__) else 9
+    torch.set_num_threads(1)
+    x, y = data(SIZE)
+    model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 1)).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        door = holdout(folder)
+        ours, theirs = medians(
+            timed(lambda: evaluate(model, x, y, th.ReusableHoldoutMetric(door, "auroc"))),
+            timed(lambda: evaluate(model, x, y, BinaryAUROC())),
+            repetitions=repetitions,
         )
-    )
+    case, peer = f"AUROC, {BLOCKS} blocks of {SIZE}", "torchmetrics AUROC"
+    report("blockwise", case=case, peer=peer, ours=ours, theirs=theirs, unit="s")
 
 
 if __name__ == "__main__":

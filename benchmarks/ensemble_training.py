@@ -1,16 +1,18 @@
-"""All members of an ensemble in one fit, against one Lightning fit each; and the step by itself."""
+"""All members of an ensemble in one fit, against one fit each; and the step by itself.
 
-import argparse
-import json
+One thread, CPU time. A peer fits a few members only: each costs the same.
+"""
+
 import logging
-import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from _measure import asked_quick, medians, report, timed
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -18,8 +20,8 @@ from torch_holdout.prediction import Partition
 from torch_holdout.prediction.lightning import PartitionedDataModule, PartitionedEnsemble
 from torch_holdout.prediction.members import Steps, stack_members
 
-MEMBERS, BATCH, STEPS = 50, 16, 20
-SHOWN = 8  # sequential fits that are timed; each costs the same
+MEMBERS, BATCH, STEPS, EPOCHS = 50, 16, 20, 5
+SHOWN = 8  # sequential fits that are timed
 ADAM = partial(torch.optim.Adam, lr=1e-3)
 Case = tuple[Callable[[], nn.Module], tuple[int, ...]]
 
@@ -57,7 +59,7 @@ def trainer() -> pl.Trainer:
     """Return a Trainer without extras."""
     return pl.Trainer(
         accelerator="cpu",
-        max_epochs=1,
+        max_epochs=EPOCHS,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -66,7 +68,7 @@ def trainer() -> pl.Trainer:
 
 
 def data(shape: tuple[int, ...]) -> TensorDataset:
-    """Return records, about two epochs of batches' worth."""
+    """Return records: one epoch is ``STEPS`` batches of every member."""
     generator = torch.Generator().manual_seed(0)
     size = MEMBERS * BATCH * STEPS
     return TensorDataset(
@@ -83,12 +85,29 @@ def ours(case: Case, records: TensorDataset) -> None:
     trainer().fit(ensemble, datamodule=datamodule)
 
 
-def theirs(case: Case, records: TensorDataset) -> None:
-    """Fit a few members one after the other."""
+def loaders(records: TensorDataset) -> Iterator[DataLoader[Any]]:
+    """Return the batches of a few members."""
     for member in range(SHOWN):
         part = Subset(records, range(member, len(records), MEMBERS))
-        loader = DataLoader(part, batch_size=BATCH, shuffle=True, drop_last=True)
+        yield DataLoader(part, batch_size=BATCH, shuffle=True, drop_last=True)
+
+
+def lightning_fits(case: Case, records: TensorDataset) -> None:
+    """Fit a few members one after the other."""
+    for loader in loaders(records):
         trainer().fit(Single(case[0]), loader)
+
+
+def plain_fits(case: Case, records: TensorDataset) -> None:
+    """Fit a few members one after the other, without Lightning."""
+    for loader in loaders(records):
+        model = case[0]()
+        optimizer = ADAM(model.parameters(), fused=True)
+        for _ in range(EPOCHS):
+            for x, y in loader:
+                optimizer.zero_grad()
+                cross_entropy(model(x), y).backward()
+                optimizer.step()
 
 
 def stacked_step(x: Tensor, y: Tensor) -> Callable[[], None]:
@@ -125,68 +144,40 @@ def handwritten_step(x: Tensor, y: Tensor) -> Callable[[], None]:
     return step
 
 
-def seconds(action: Callable[[], object]) -> float:
-    """Return the CPU time of one call."""
-    start = time.process_time()
-    action()
-    return time.process_time() - start
-
-
-def medians(
-    first: Callable[[], object], second: Callable[[], object], repetitions: int
-) -> tuple[float, float]:
-    """Time two actions in turns."""
-    first(), second()
-    pairs = [(seconds(first), seconds(second)) for _ in range(repetitions)]
-    mine, other = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return mine, other
-
-
-def report(case: str, peer: str, mine: float, other: float) -> None:
-    """Print one JSON line, in microseconds of a member's step."""
-    print(
-        json.dumps(
-            {
-                "benchmark": "ensemble_training",
-                "case": case,
-                "peer": peer,
-                "ratio": round(mine / other, 3),
-                "better": "lower",
-                "ours": round(1e6 * mine, 1),
-                "theirs": round(1e6 * other, 1),
-                "unit": "us per member and step",
-            }
-        )
-    )
+def compare(
+    case: str, sides: dict[str, Callable[[], None]], steps: list[int], repetitions: int
+) -> None:
+    """Print one JSON line for each peer, in CPU time of a member's step; ours is the first side."""
+    actions = (timed(action, time.process_time) for action in sides.values())
+    times = medians(*actions, repetitions=repetitions)
+    ours, *others = (1e6 * found / count for found, count in zip(times, steps, strict=True))
+    unit = "CPU us per member and step"
+    for peer, theirs in zip(list(sides)[1:], others, strict=True):
+        report("ensemble_training", case=case, peer=peer, ours=ours, theirs=theirs, unit=unit)
 
 
 def main() -> None:
     """Print one JSON line for each comparison."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    repetitions = 3 if parser.parse_args().quick else 9
+    repetitions = 1 if asked_quick(__doc__) else 5
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     cases: dict[str, Case] = {"MLP 784-64-10": (mlp, (784,)), "CNN, 2 conv": (cnn, (1, 28, 28))}
     for name, case in cases.items():
         records = data(case[1])
-        mine, other = medians(
-            partial(ours, case, records), partial(theirs, case, records), repetitions
-        )
-        report(
-            f"{name}, {MEMBERS} members, {STEPS} steps",
-            "Lightning, one fit each",
-            mine / (MEMBERS * STEPS),
-            other / (SHOWN * STEPS),
-        )
+        sides = {
+            "ours": partial(ours, case, records),
+            "Lightning, one fit each": partial(lightning_fits, case, records),
+            "a plain loop for each": partial(plain_fits, case, records),
+        }
+        steps = [count * STEPS * EPOCHS for count in (MEMBERS, SHOWN, SHOWN)]
+        case_name = f"{name}, {MEMBERS} members, {STEPS * EPOCHS} steps"
+        compare(case_name, sides, steps, repetitions)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(MEMBERS, BATCH, 784, generator=generator)
     y = torch.randint(10, (MEMBERS, BATCH), generator=generator)
-    mine, other = medians(stacked_step(x, y), handwritten_step(x, y), 10 * repetitions)
-    report(
-        f"MLP step alone, {MEMBERS} members", "by hand, baddbmm", mine / MEMBERS, other / MEMBERS
-    )
+    step = {"ours": stacked_step(x, y), "by hand, baddbmm": handwritten_step(x, y)}
+    compare(f"MLP step alone, {MEMBERS} members", step, [MEMBERS, MEMBERS], 10 * repetitions)
 
 
 if __name__ == "__main__":

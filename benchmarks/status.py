@@ -1,19 +1,15 @@
 """``holdout.status()`` and ``certificate()`` on 100,000 rows, against 100."""
 
-import argparse
-import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import sqlalchemy as sa
 import torch_holdout as th
+from _measure import asked_quick, medians, report, timed
 from torch_holdout.ledger.account import chained, first_link
 from torch_holdout.ledger.schema import holdouts, queries
 
-FEW = 100
+MANY, FEW = 100_000, 100
 
 
 def filled(path: Path, rows: int) -> th.ReusableHoldout:
@@ -61,40 +57,22 @@ def filled(path: Path, rows: int) -> th.ReusableHoldout:
     return holdout
 
 
-def seconds(action: Callable[[], object]) -> float:
-    """Time one call."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
 def main() -> None:
     """Print one JSON line per call: many rows against few."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    rows = 100_000
+    repetitions = 5 if asked_quick(__doc__) else 25
     with tempfile.TemporaryDirectory() as folder:
-        many, few = (filled(Path(folder) / f"{n}.db", n) for n in (rows, FEW))
+        holdouts = [filled(Path(folder) / f"{rows}.db", rows) for rows in (MANY, FEW)]
         for name in ("status", "certificate"):
-            pairs = [
-                (seconds(getattr(many, name)), seconds(getattr(few, name)))
-                for _ in range(5 if quick else 25)
-            ]
-            ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-            print(
-                json.dumps(
-                    {
-                        "benchmark": "status",
-                        "case": f"{name}, {rows} rows",
-                        "peer": f"{FEW} rows",
-                        "ratio": round(ours / theirs, 3),
-                        "better": "lower",
-                        "ours": round(ours, 5),
-                        "theirs": round(theirs, 5),
-                        "unit": "s",
-                    }
-                )
+            calls = [timed(getattr(holdout, name)) for holdout in holdouts]
+            ours, theirs = medians(*calls, repetitions=repetitions)
+            report(
+                "status",
+                case=f"{name}, {MANY} rows",
+                peer=f"{FEW} rows",
+                ours=ours,
+                theirs=theirs,
+                unit="s",
+                yardstick=True,
             )
 
 

@@ -1,21 +1,17 @@
-"""A guarded validation epoch against plain ``self.log``, in one run.
+"""A guarded validation epoch against plain ``self.log`` and ``MeanMetric``; one thread.
 
 A holdout of 100,000 examples and a small MLP, evaluated by ``Trainer.validate``. Guarded, an epoch
-also takes the training value of 10,000 examples, two fingerprints and one ledger transaction.
+also takes the training value of 10,000 more examples, two fingerprints and one ledger transaction.
 """
 
-import argparse
-import json
 import logging
-import statistics
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch_holdout as th
+from _measure import asked_quick, medians, report, timed
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -24,7 +20,7 @@ from torchmetrics import MeanMetric
 
 import pytorch_lightning as pl
 
-HOLDOUT, GUESS = 100_000, 10_000
+HOLDOUT = 100_000
 
 
 class Net(pl.LightningModule):
@@ -76,73 +72,73 @@ def loader(size: int, batch: int) -> Any:
     return DataLoader(list(zip(x.split(batch), y.split(batch), strict=True)), batch_size=None)
 
 
-def epoch(module: Net, data: Any, callbacks: list[Any]) -> Callable[[], float]:
-    """Return a function that evaluates once and says how long it took."""
-    trainer = pl.Trainer(
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        accelerator="cpu",
-        devices=1,
-        callbacks=callbacks,
-    )
+class Epoch:
+    """A module, its batches and a Trainer: what evaluates once when called."""
 
-    def run() -> float:
+    def __init__(self, module: Net, data: Any, callbacks: list[Any]) -> None:
+        self.module, self.data = module, data
+        self.trainer = pl.Trainer(
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            accelerator="cpu",
+            devices=1,
+            callbacks=callbacks,
+        )
+
+    def __call__(self) -> None:
+        """Evaluate other weights than the last time: a new query."""
         with torch.no_grad():
-            module.layers[0].bias[0] += 1e-3  # other weights: a new query each time
-        start = time.perf_counter()
-        trainer.validate(module, data, verbose=False)
-        return time.perf_counter() - start
-
-    return run
+            self.module.layers[0].bias[0] += 1e-3
+        self.trainer.validate(self.module, self.data, verbose=False)
 
 
-def contenders(batch: int, folder: str) -> dict[str, Callable[[], float]]:
-    """Return what is compared, by name."""
+def contenders(size: int, batch: int, folder: str) -> dict[str, Epoch]:
+    """Return what is compared, by name; a tenth of the size gives the training value."""
     holdout = th.ReusableHoldout(
-        f"sqlite:///{folder}/holdout{batch}.db",
+        f"sqlite:///{folder}/holdout.db",
         name="bench",
-        size=HOLDOUT,
+        size=size,
         statistics={"val_loss": th.BoundedMean(0.0, 5.0)},
         mechanism=th.Thresholdout(threshold=0.02, sigma=0.001, guess="train"),
         budget=10_000,
     )
-    guard = HoldoutGuard(holdout, guess_dataloaders=loader(GUESS, batch))
-    data = loader(HOLDOUT, batch)
+    guard = HoldoutGuard(holdout, guess_dataloaders=loader(size // 10, batch))
+    data = loader(size, batch)
     return {
-        "guarded": epoch(Guarded(), data, [guard]),
-        "self.log": epoch(Plain(), data, []),
-        "MeanMetric": epoch(WithMetric(), data, []),
+        "guarded": Epoch(Guarded(), data, [guard]),
+        "self.log": Epoch(Plain(), data, []),
+        "MeanMetric": Epoch(WithMetric(), data, []),
     }
+
+
+def silence() -> None:
+    """Keep Lightning's advice out of the output."""
+    warnings.simplefilter("ignore")
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
 
 def main() -> None:
     """Print one JSON line per comparison."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="batch 500 only, few repetitions")
-    quick = parser.parse_args().quick
-    warnings.simplefilter("ignore")
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    for batch in (500,) if quick else (500, 64):
+    quick = asked_quick(__doc__)
+    silence()
+    torch.set_num_threads(1)
+    for batch, repetitions in ((500, 11), (64, 7)):
         with tempfile.TemporaryDirectory() as folder:
-            runs = contenders(batch, folder)
-            for run in runs.values():
-                run()
-            rounds = [{n: run() for n, run in runs.items()} for _ in range(5 if quick else 11)]
-        medians = {name: statistics.median(r[name] for r in rounds) for name in runs}
-        for ours, theirs in (("guarded", "self.log"), ("MeanMetric", "self.log")):
-            line = {
-                "benchmark": "validation_epoch",
-                "case": f"batch={batch}" if ours == "guarded" else f"batch={batch}, MeanMetric",
-                "peer": theirs,
-                "ratio": round(medians[ours] / medians[theirs], 3),
-                "better": "lower",
-                "ours": round(medians[ours], 4),
-                "theirs": round(medians[theirs], 4),
-                "unit": "s",
-            }
-            print(json.dumps(line), flush=True)
+            epochs = contenders(10_000 if quick else HOLDOUT, batch, folder)
+            ours, *others = medians(
+                *map(timed, epochs.values()), repetitions=3 if quick else repetitions
+            )
+        for peer, theirs in zip(list(epochs)[1:], others, strict=True):
+            report(
+                "validation_epoch",
+                case=f"batch={batch}",
+                peer=peer,
+                ours=ours,
+                theirs=theirs,
+                unit="s",
+            )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python examples/science.py --repetitions 100 --size 10000 --features 10000
 
 The second is the paper's size and takes about ten minutes on two cores. Look at the standard
-holdout: with no signal at all it claims far more than 50 %, Thresholdout does not. Leaves
+holdout: with no signal at all it claims far more than 50 %, Thresholdout far less. Leaves
 science.png.
 """
 

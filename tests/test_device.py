@@ -15,14 +15,14 @@ from support.host_reads import HostReads
 
 @pytest.mark.parametrize("batches", [1, 10, 500])
 @pytest.mark.parametrize("inference", [True, False])
-def test_one_host_read_per_evaluation(monkeypatch, batches, inference):
+def test_one_host_read_per_evaluation(batches, inference):
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
     mechanism = th.Thresholdout(threshold=0.1, sigma=0.01, guess="train")
     holdout = make_holdout(size=500, mechanism=mechanism)
     holdout.status()
     metric = th.ReusableHoldoutMetric(holdout, "val_acc", model=model)
     x, y = torch.randn(500, 4), torch.randint(3, (500,))
-    with HostReads(monkeypatch) as reads, torch.inference_mode(inference):
+    with HostReads() as reads, torch.inference_mode(inference):
         for inputs, target in zip(x.chunk(batches), y.chunk(batches), strict=True):
             metric.update(model(inputs), target)
         metric.update_train(model(x), y)
@@ -34,7 +34,7 @@ def test_one_host_read_per_evaluation(monkeypatch, batches, inference):
 
 
 @pytest.mark.parametrize("batches", [1, 50])
-def test_one_host_read_for_several_statistics_and_a_guess(monkeypatch, batches):
+def test_one_host_read_for_several_statistics_and_a_guess(batches):
     """What the Lightning guard does in an evaluation."""
     statistics = {"loss": th.CrossEntropy(5.0), "acc": th.ZeroOne(), "more": th.ZeroOne()}
     mechanism = th.Thresholdout(threshold=0.1, sigma=0.01, guess="train")
@@ -42,7 +42,7 @@ def test_one_host_read_for_several_statistics_and_a_guess(monkeypatch, batches):
     holdout.status()
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
     x, y = torch.randn(500, 4), torch.randint(3, (500,))
-    with HostReads(monkeypatch) as reads, torch.inference_mode():
+    with HostReads() as reads, torch.inference_mode():
         evaluation = Evaluation(holdout, model, version="", rank=0, world=1)
         evaluation.look_at_weights()
         evaluation.add_guess(dict.fromkeys(statistics, (model(x), y)))
@@ -54,12 +54,28 @@ def test_one_host_read_for_several_statistics_and_a_guess(monkeypatch, batches):
         assert reads.count == 1
 
 
-def test_the_counter_counts(monkeypatch):
-    with HostReads(monkeypatch) as reads:
+def test_the_counter_counts():
+    with HostReads() as reads:
         torch.ones(2).sum().item()
         bool(torch.ones(1))
         torch.ones(2).tolist()
     assert reads.count >= 3
+
+
+def test_the_counter_can_leave_out_the_hosts_own_tensors():
+    weights, own = torch.ones(3), torch.ones(3)
+    with HostReads([weights]) as reads:
+        own.sum().item()
+        (own + 1).tolist()
+        assert reads.count == 0
+        buffer = torch.zeros(2)
+        buffer[:1] = (weights * 2).sum()
+        assert reads.count == 0
+        buffer.tolist()
+        (own + weights).max().item()
+        assert reads.count == 2
+    own.tolist()
+    assert reads.count == 2
 
 
 @pytest.mark.parametrize(

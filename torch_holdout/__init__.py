@@ -1,6 +1,12 @@
 """torch_holdout: keep a validation set honest.
 
 ``import torch_holdout as th`` loads nothing heavy; each name is imported when it is first used.
+
+The door is ``holdout.py``: the one file that turns a raw holdout value into an answer. To read the
+code, begin with ``statistics.py`` (what is summed), then ``mechanisms/`` (which answer is given),
+``ledger/`` (where it is charged), ``holdout.py`` (all three in one transaction) and ``_guard.py``
+(Lightning's hooks around it). What answers are worth is in ``bounds/``, what they cost in
+``accounting/``; private answers from sensitive records are another door, ``prediction/``.
 """
 
 from importlib import import_module

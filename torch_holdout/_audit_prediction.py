@@ -41,8 +41,10 @@ def prediction_rows(source: NoiseSource, draws: int, failure: float) -> list[Row
         failure: Probability that a sampled row flags a mechanism that is right, for all together.
 
     Example:
-        >>> all(row.right for row in exact_predictions())
-        True
+        >>> from torch_holdout.noise import SeededNoise
+        >>> rows = prediction_rows(SeededNoise(1), draws=300, failure=1e-6)
+        >>> any(row.flagged for row in rows if not row.twin)
+        False
     """
     share = failure / _RIGHT
     return [

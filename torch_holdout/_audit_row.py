@@ -23,6 +23,11 @@ class Row:
         claimed: The largest value that is allowed.
         measured: What was found; for samples a lower confidence bound.
         twin: Whether the subject is broken on purpose.
+
+    Example:
+        >>> row = Row("half of the noise", "exact", "an answer", claimed=0.5, measured=1.0)
+        >>> row.flagged, row.right  # as a twin it would be right
+        (True, False)
     """
 
     subject: str

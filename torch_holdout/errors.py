@@ -11,35 +11,144 @@ class HoldoutError(Exception):
 
 
 class InvalidArgumentError(HoldoutError, ValueError):
-    """An argument is outside what the function accepts."""
+    """An argument is outside what the function accepts.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> th.BoundedMean(1.0, 0.0)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.InvalidArgumentError: Expected `low` to be smaller than `high`, but
+        got low=1.0 and high=0.0. ...
+    """
 
 
 class SealedValueError(HoldoutError, TypeError):
-    """Something tried to look into a raw holdout value."""
+    """Something tried to look into a raw holdout value.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=1)
+        >>> float(holdout.accumulator("val_acc"))
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.SealedValueError: Expected a sealed holdout sum to go to
+        `ReusableHoldout.release`; it has no value, no copy and no pickle of its own. ...
+    """
 
 
 class BudgetExhaustedError(HoldoutError):
-    """Every release of the holdout has been spent."""
+    """Every release of the holdout has been spent.
+
+    Example:
+        >>> import torch
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.LaplaceMechanism(epsilon=0.1), budget=1)
+        >>> metric = th.ReusableHoldoutMetric(holdout, "val_acc")
+        >>> for _ in range(2):
+        ...     metric.update(torch.ones(4, dtype=torch.bool))
+        ...     _ = metric.compute(), metric.reset()
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.BudgetExhaustedError: The 1 releases of holdout 'val' are spent;
+        'val_acc' was not answered. ...
+    """
 
 
 class HoldoutMismatchError(HoldoutError):
-    """The holdout exists with other parameters, or its data is registered under another name."""
+    """The holdout exists with other parameters, or its data is registered under another name.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> same = {"name": "val", "size": 4, "statistics": {"val_acc": th.ZeroOne()},
+        ...         "mechanism": th.Ladder(step=0.1)}
+        >>> holdout = th.ReusableHoldout.open("memory://refill", budget=5, **same)
+        >>> th.ReusableHoldout.open("memory://refill", budget=50, **same)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.HoldoutMismatchError: Expected 'val' to be opened with the
+        parameters of its making, but: budget: stored 5, given 50. ...
+    """
 
 
 class PartialPassError(HoldoutError):
-    """The pass did not see every holdout example exactly once; nothing was released or charged."""
+    """The pass did not see every holdout example exactly once; nothing was released or charged.
+
+    Example:
+        >>> import torch
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=1)
+        >>> sums = holdout.accumulator("val_acc")
+        >>> sums.update(torch.tensor([True, False, True]))
+        >>> holdout.release("val_acc", sums, query="weights of epoch 1")
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.PartialPassError: Expected a pass over all 4 examples of holdout 'val',
+        each once, but got 3. Nothing was released or charged. ...
+    """
 
 
 class WeightsChangedError(HoldoutError):
-    """The model changed while the holdout was read, or its values depend on the batch."""
+    """The model changed while the holdout was read, or its values depend on the batch.
+
+    Example:
+        >>> import torch
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=1)
+        >>> model = torch.nn.Dropout()  # still training: its values depend on chance
+        >>> metric = th.ReusableHoldoutMetric(holdout, "val_acc", model=model)
+        >>> metric.update(torch.ones(4, dtype=torch.bool))
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.WeightsChangedError: Expected every example's value to depend on that
+        example and the weights only, but 'the model' (Dropout) is in training mode ...
+    """
 
 
 class UnguardedLogError(HoldoutError):
-    """A value was logged during validation without passing the door."""
+    """A value was logged during validation without passing the door.
+
+    Example:
+        >>> import warnings, lightning as L, torch_holdout as th
+        >>> from lightning.pytorch.demos.boring_classes import BoringModel
+        >>> from torch_holdout.lightning import HoldoutGuard
+        >>> warnings.simplefilter("ignore")
+        >>> class Net(BoringModel):
+        ...     def validation_step(self, batch, batch_idx):
+        ...         self.log("val_acc", 0.5)
+        >>> guard = HoldoutGuard(th.ReusableHoldout(
+        ...     "memory://", name="val", size=64, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=1))
+        >>> trainer = L.Trainer(
+        ...     callbacks=[guard], logger=False, enable_progress_bar=False,
+        ...     enable_model_summary=False)
+        >>> trainer.validate(Net())
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.UnguardedLogError: Expected nothing but guarded values during
+        validation, but 'val_acc' was logged; its value is not shown here. ...
+    """
 
 
 class LedgerError(HoldoutError):
-    """The ledger cannot be opened, read or written; nothing was released."""
+    """The ledger cannot be opened, read or written; nothing was released.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> Ledger("sqlite:////no/such/folder/holdout.db").names()
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.LedgerError: Expected a ledger file at
+        /no/such/folder/holdout.db, but that is no file.
+    """
 
 
 class IsolationError(HoldoutError):
@@ -47,4 +156,9 @@ class IsolationError(HoldoutError):
 
 
 class HoldoutWarning(UserWarning):
-    """Something about the holdout that the user should know and that stops nothing."""
+    """Something about the holdout that the user should know and that stops nothing.
+
+    Example:
+        >>> issubclass(HoldoutWarning, HoldoutError)  # it can be filtered, and stops nothing
+        False
+    """

@@ -65,6 +65,11 @@ class Plan:
         delta: At which delta epsilon is stated, None for pure.
         tolerance: What was asked for, if anything.
         statistics: How many share the budget; each evaluation is one query for each of them.
+
+    Example:
+        >>> found = plan(size=10_000, queries=200, budget=20)
+        >>> isinstance(found, Plan), type(found.mechanism).__name__, found.useful
+        (True, 'Ladder', True)
     """
 
     mechanism: Mechanism

@@ -54,6 +54,15 @@ class Status:
         renaming_detected: Whether the account knows its data's fingerprint.
         seeded: Whether the noise is a test seed's, and so no privacy is given.
         account: A public mark of the account, to tell it from another of the same name.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.LaplaceMechanism(epsilon=0.1), budget=20)
+        >>> status = holdout.status()
+        >>> isinstance(status, Status), status.budget_left, round(status.epsilon, 6)
+        (True, 20, 2.0)
     """
 
     name: str

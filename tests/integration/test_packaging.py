@@ -62,6 +62,7 @@ def test_the_metadata_says_the_version_and_the_extras(built):
     found = metadata(built)
     assert (found["Name"], found["Version"]) == ("torch-holdout", VERSION)
     assert {"lightning", "optuna", "ray", "demo"} <= set(found.get_all("Provides-Extra"))
+    assert f"\n## {VERSION} (" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_the_sdist_can_be_tested(built):

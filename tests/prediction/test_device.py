@@ -40,27 +40,27 @@ def make(mechanism, outputs, **options):
 
 
 @named
-def test_no_host_read_per_batch(monkeypatch, mechanism, outputs):
+def test_no_host_read_per_batch(mechanism, outputs):
     predictor, x = make(mechanism, outputs), queries(10)
     predictor(x)
-    with HostReads(monkeypatch) as reads:
+    with HostReads() as reads:
         for _ in range(3):
             predictor(x)
         assert reads.count == 0
     assert predictor.status().queries == 40
 
 
-def test_tracking_a_private_loss_reads_nothing_either(monkeypatch):
+def test_tracking_a_private_loss_reads_nothing_either():
     predictor, x = make(SoftMajority(eta=0.1), 3, track_private_loss=True), queries(10)
     predictor(x)
-    with HostReads(monkeypatch) as reads:
+    with HostReads() as reads:
         predictor(x)
         assert reads.count == 0
 
 
-def test_twin_a_cache_does_read(monkeypatch):
+def test_twin_a_cache_does_read():
     predictor, x = make(SoftMajority(eta=0.1), 3, cache=10), queries(10)
-    with HostReads(monkeypatch) as reads:
+    with HostReads() as reads:
         predictor(x)
         assert reads.count > 0
 

@@ -383,10 +383,10 @@ class TestPrivateLoss:
 
 
 @pytest.mark.parametrize("mechanism", ALL, ids=name)
-def test_nothing_is_read_back(monkeypatch, mechanism):
+def test_nothing_is_read_back(mechanism):
     width = width_of(mechanism)
     outputs, setting = torch.randn(20, 50, width), Setting(num_parts=20, num_outputs=width)
-    with HostReads(monkeypatch) as reads:
+    with HostReads() as reads:
         table = mechanism.table(outputs)
         mechanism.answer(table, setting, SeededNoise(1).uniforms())
         if isinstance(mechanism, SoftMajority):

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 import torch_holdout as th
@@ -176,6 +178,16 @@ def test_an_empty_ledger(tmp_path):
     assert found.stdout.splitlines()[1] == "The ledger has no account yet."
     assert (tmp_path / "report.html").is_file()
     assert call(tmp_path / "empty.db", "--csv").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_ledgers_of_earlier_versions(tmp_path, version):
+    assets = Path(__file__).parent.parent / "assets"
+    shutil.copy(assets / f"ledger_{version}.db", tmp_path / "old.db")
+    (tmp_path / "old.db").chmod(0o600)
+    found = call(tmp_path / "old.db", "-o", tmp_path / "page.html")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "Releases left" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_hostile_names_in_a_terminal(tmp_path):

@@ -26,10 +26,10 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
-def statistic(tmp_path_factory):
-    url = f"sqlite:///{tmp_path_factory.mktemp('figures')}/holdout.db"
-    several_runs(url, budget=24, epochs=12)
-    (found,) = summarise(Retold(url)).holdouts
+def statistic():
+    ledger = Retold("memory://figures")
+    several_runs("memory://figures", budget=24, epochs=12)
+    (found,) = summarise(ledger).holdouts
     return found.statistics[0]
 
 

@@ -2,6 +2,8 @@
 
 ``compose`` takes the smallest valid composition of charges fixed beforehand; the parts are here one
 by one. What a holdout may cost (``epsilon_cap``) is kept apart from what has been charged so far.
+Here are formulas only: nothing is charged here (that is ``ledger/``), nothing draws noise, and how
+accurate an answer is belongs to ``bounds/``.
 """
 
 from torch_holdout.accounting.cap import epsilon_cap

@@ -1,4 +1,12 @@
-"""What a mechanism charges: its parameters, not a bare epsilon, so that it can be composed."""
+"""What a mechanism charges: its parameters, not a bare epsilon, so that it can be composed.
+
+Example:
+    >>> from torch_holdout.accounting import Charge, compose
+    >>> isinstance(Pure(0.1), Charge)  # any of the classes here
+    True
+    >>> round(compose([Pure(0.1, count=3), Pure(0.2)], delta=None).epsilon, 6)
+    0.5
+"""
 
 import math
 from dataclasses import dataclass

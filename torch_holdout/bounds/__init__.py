@@ -1,8 +1,9 @@
-"""One function per theorem; floats only, no torch.
+"""One function per theorem about how far answers are from the population; floats only, no torch.
 
 Means are of values in [0, 1] over independent units. Arguments outside a theorem's range raise
 ``ValueError`` with the range; where a theorem has nothing to say its result is infinite (or a
-probability of 1). A tolerance of 1 or more is vacuous.
+probability of 1). A tolerance of 1 or more is vacuous. Nothing here reads data or a ledger; what
+answers cost in privacy belongs to ``accounting/``.
 """
 
 from torch_holdout.bounds.brackets import (

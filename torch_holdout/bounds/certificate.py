@@ -60,6 +60,13 @@ class Certificate:
         covers: What is covered, and what is not.
         assumptions: What must be true.
         one_sided_guesses: Whether guesses are a Ladder's.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> found = th.certificate(
+        ...     size=10_000, queries=200, budget=20, mechanism=th.Ladder(step=0.01))
+        >>> isinstance(found, Certificate), found.vacuous, round(found.tolerance, 3)
+        (True, False, 0.085)
     """
 
     tolerance: float

@@ -95,7 +95,13 @@ def sparse_size(
 @final
 @dataclass(frozen=True)
 class EffectiveRoundsSize:
-    """What EffectiveRounds asks for: parameters and examples."""
+    """What EffectiveRounds asks for: parameters and examples.
+
+    Example:
+        >>> found = effective_rounds_size(rounds=5, tolerance=0.1, failure=0.05)
+        >>> isinstance(found, EffectiveRoundsSize), round(found.total)
+        (True, 3233448)
+    """
 
     threshold: float
     epsilon: float
@@ -129,7 +135,13 @@ def effective_rounds_size(rounds: int, tolerance: float, failure: float) -> Effe
 @final
 @dataclass(frozen=True)
 class MultiplicativeWeightsSize:
-    """What private multiplicative weights ask for."""
+    """What private multiplicative weights ask for.
+
+    Example:
+        >>> found = multiplicative_weights_size(1024, 1000, 0.1, 0.05, epsilon=1.0)
+        >>> isinstance(found, MultiplicativeWeightsSize), round(found.learning_rate, 3)
+        (True, 0.05)
+    """
 
     learning_rate: float
     threshold: float

@@ -85,7 +85,13 @@ def thresholdout_size_approximate(
 @final
 @dataclass(frozen=True)
 class ThresholdoutPlan:
-    """What Theorem 3.3 asks for."""
+    """What Theorem 3.3 asks for.
+
+    Example:
+        >>> found = thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
+        >>> isinstance(found, ThresholdoutPlan), math.ceil(found.size)
+        (True, 34682211)
+    """
 
     threshold: float
     sigma: float

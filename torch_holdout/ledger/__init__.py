@@ -1,4 +1,8 @@
-"""Durable accounts: what was asked, answered and charged. Belongs to the data, not to a run."""
+"""Durable accounts: what was asked, answered and charged. They belong to the data, not to a run.
+
+A ledger stores what it is given, in one transaction, committed before anything returns. It decides
+no answer and knows no raw value: that is ``holdout.py`` and, for records, ``prediction/``.
+"""
 
 from torch_holdout.ledger.account import Account, Entry, Stored
 from torch_holdout.ledger.ledger import Charged, Ledger, Recorded, Refusal, Summary

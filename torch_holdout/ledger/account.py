@@ -36,6 +36,12 @@ class Entry:
     """A query and its answer, to be recorded; ``charge`` in picos of epsilon.
 
     Until it is committed the answer must not be seen, not even in a traceback with locals.
+
+    Example:
+        >>> Entry(statistic="val_acc", query="epoch 1", attempt=1, kind="release", grid_index=3,
+        ...       value=0.75, compared=False, opened=False, units=4, charge=10, seeded=False)
+        Entry(statistic='val_acc', query='epoch 1', attempt=1, kind='release', compared=False,
+              opened=False, units=4, charge=10, seeded=False)
     """
 
     statistic: str
@@ -54,7 +60,12 @@ class Entry:
 @final
 @dataclass(frozen=True)
 class Stored:
-    """An answer given earlier."""
+    """An answer given earlier.
+
+    Example:
+        >>> Stored(position=1, kind="release", value=0.75, grid_index=3).value
+        0.75
+    """
 
     position: int
     kind: Kind
@@ -64,7 +75,17 @@ class Stored:
 
 @final
 class Account:
-    """One holdout inside an open, exclusive transaction."""
+    """One holdout inside an open, exclusive transaction.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> ledger = Ledger("memory://")
+        >>> mark = ledger.register(
+        ...     "val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
+        >>> with ledger.account(mark) as account:
+        ...     isinstance(account, Account), account.budget_left, account.find("val_acc", "e1")
+        (True, 3, None)
+    """
 
     def __init__(self, connection: sa.Connection, row: Any) -> None:
         self._connection = connection

@@ -39,7 +39,16 @@ from torch_holdout.noise import fresh_secret
 @final
 @dataclass(frozen=True)
 class Summary:
-    """The counters of an account; all of them follow from the transcript."""
+    """The counters of an account; all of them follow from the transcript.
+
+    Example:
+        >>> ledger = Ledger("memory://")
+        >>> mark = ledger.register(
+        ...     "val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
+        >>> found = ledger.summary(mark)
+        >>> isinstance(found, Summary), found.budget, found.releases
+        (True, 3, 0)
+    """
 
     name: str
     registration: dict[str, Any]
@@ -56,7 +65,12 @@ class Summary:
 @final
 @dataclass(frozen=True)
 class Recorded:
-    """An answer as it was published, when, and by which run it was asked for."""
+    """An answer as it was published, when, and by which run it was asked for.
+
+    Example:
+        >>> Recorded(position=1, statistic="val_acc", kind="release", value=0.75).kind
+        'release'
+    """
 
     position: int
     statistic: str
@@ -69,7 +83,13 @@ class Recorded:
 @final
 @dataclass(frozen=True)
 class Refusal:
-    """Queries that came after the budget was gone, and got no answer."""
+    """Queries that came after the budget was gone, and got no answer.
+
+    Example:
+        >>> at = "2026-01-01T00:00:00+00:00"
+        >>> Refusal(statistic="val_acc", run="seed 3", count=2, first_at=at, last_at=at).count
+        2
+    """
 
     statistic: str
     run: str | None
@@ -81,7 +101,13 @@ class Refusal:
 @final
 @dataclass(frozen=True)
 class Charged:
-    """What some queries cost the training records, in picos of the account's currency."""
+    """What some queries cost the training records, in picos of the account's currency.
+
+    Example:
+        >>> Charged(position=1, purpose="prediction", detail="{}", queries=10, charge=5,
+        ...         asked_at="2026-01-01T00:00:00+00:00").queries
+        10
+    """
 
     position: int
     purpose: Purpose

@@ -2,6 +2,11 @@
 
 Its currency is fixed when it is made: pure epsilon, or the Renyi divergence at one order. Both add
 up whatever is asked next, so the sum may not pass the capacity, and that is all there is to check.
+
+Example:
+    >>> from typing import get_args
+    >>> get_args(Purpose)
+    ('prediction', 'distillation', 'validation')
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -30,6 +35,12 @@ class ChargeEntry:
         charge: In picos of the account's currency.
         variation: Between the sampler and its law, in zeptos.
         seeded: Whether the noise is a test seed's.
+
+    Example:
+        >>> ChargeEntry(
+        ...     purpose="prediction", detail="{}", queries=10, charge=5, variation=0, seeded=False
+        ... ).queries
+        10
     """
 
     purpose: Purpose
@@ -43,7 +54,16 @@ class ChargeEntry:
 @final
 @dataclass(frozen=True)
 class RecordsSummary:
-    """The counters of a records account; all of them are public."""
+    """The counters of a records account; all of them are public.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> ledger = Ledger("memory://")
+        >>> mark = ledger.register_records("data", {"derived": {}}, capacity=9, fingerprint=None)
+        >>> found = ledger.records_summary(mark)
+        >>> isinstance(found, RecordsSummary), found.capacity, found.spent
+        (True, 9, 0)
+    """
 
     name: str
     registration: dict[str, Any]
@@ -57,7 +77,19 @@ class RecordsSummary:
 
 @final
 class RecordsAccount:
-    """The training records' account inside an open, exclusive transaction."""
+    """The training records' account inside an open, exclusive transaction.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> ledger = Ledger("memory://")
+        >>> mark = ledger.register_records("data", {"derived": {}}, capacity=9, fingerprint=None)
+        >>> entry = ChargeEntry(
+        ...     purpose="prediction", detail="{}", queries=1, charge=5, variation=0, seeded=False)
+        >>> with ledger.records(mark) as account:
+        ...     account.charge(entry)
+        ...     isinstance(account, RecordsAccount), account.left
+        (True, 4)
+    """
 
     def __init__(self, connection: sa.Connection, row: Any) -> None:
         self._connection = connection
@@ -113,6 +145,12 @@ class Debit:
         most: How many steps one answer can take: two where the holdout compares, else one.
         detail: What is charged, for the ledger.
         seeded: Whether the noise is a test seed's.
+
+    Example:
+        >>> debit = Debit(
+        ...     address="memory://", account="data", each=5, most=2, detail="{}", seeded=False)
+        >>> debit.each * debit.most  # the largest charge of one answer
+        10
     """
 
     address: str

@@ -31,7 +31,12 @@ from torch_holdout.ledger.verify_accounts import Rows, holdout_problems, records
 @final
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not fit: where, and what."""
+    """Something that does not fit: where, and what.
+
+    Example:
+        >>> print(Finding(account="val", position=3, problem="its charge is negative"))
+        'val', position 3: its charge is negative
+    """
 
     account: str | None
     position: int | None
@@ -46,7 +51,15 @@ class Finding:
 @final
 @dataclass(frozen=True)
 class Verification:
-    """What was looked at, and what was found."""
+    """What was looked at, and what was found.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> ledger = Ledger("memory://")
+        >>> found = verify(ledger.address)
+        >>> isinstance(found, Verification), found.holdouts, found.findings
+        (True, 0, [])
+    """
 
     ledger: str
     schema_version: int

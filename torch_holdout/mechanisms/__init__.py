@@ -1,4 +1,8 @@
-"""Decision rules: host-side integers in, an answer and the next secret state out."""
+"""Decision rules: host-side integers in, an answer and the next secret state out; one file each.
+
+A rule opens nothing, stores nothing and charges nothing; it draws only from the noise that a query
+brings. Rules for the votes of an ensemble are in ``prediction/mechanisms``.
+"""
 
 from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release
 from torch_holdout.mechanisms.effective_rounds import EffectiveRounds

@@ -47,6 +47,12 @@ class Query:
         forced: Release without comparing.
         mode: Which direction is better, ``"min"`` or ``"max"``.
         noise: Where this query's draws come from.
+
+    Example:
+        >>> from torch_holdout.noise import SystemNoise
+        >>> Query(total=3, units=4, resolution=1, grid=8, guess=None, threshold=None, forced=True,
+        ...       noise=SystemNoise().stream())
+        Query(units=4, resolution=1, grid=8, guess=None, forced=True, mode='min')
     """
 
     total: int = field(repr=False)
@@ -74,6 +80,10 @@ class Decision:
         compared: Whether the holdout was compared with the guess.
         opened: Whether that comparison opened a round.
         threshold: The secret threshold to keep, None if no round stays open.
+
+    Example:
+        >>> Decision(index=3, compared=True, opened=False, threshold=17)
+        Decision(compared=True, opened=False)
     """
 
     index: int | None = field(repr=False)
@@ -84,7 +94,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Release:
-    """An earlier release of the same statistic, as a public grid point."""
+    """An earlier release of the same statistic, as a public grid point.
+
+    Example:
+        >>> Release(index=3, grid=4).value
+        Fraction(3, 4)
+    """
 
     index: int
     grid: int
@@ -105,6 +120,12 @@ class Mechanism(ABC):
         guess_rule: What a returned guess says of the holdout: ``"both"``, it is near;
             ``"improvement"``, it is not much better; None, there are no guesses.
         grid_guess: Whether the caller's guess is rounded to the grid before it is used.
+
+    Example:
+        >>> from torch_holdout.mechanisms import LaplaceMechanism
+        >>> mechanism = LaplaceMechanism(epsilon=0.1)
+        >>> isinstance(mechanism, Mechanism), mechanism.compares, mechanism.epsilon_per_step(500)
+        (True, False, 0.1)
     """
 
     currency: ClassVar[Literal["epsilon", "rho"]] = "epsilon"

@@ -1,4 +1,8 @@
-"""Private prediction: members on disjoint parts of sensitive records, one answer per query."""
+"""Private prediction: members on disjoint parts of sensitive records, one paid answer per query.
+
+Here the training records are protected, from whoever asks; ``holdout.py`` protects a validation set
+from the analyst. Only ``prediction/predictor.py`` lets an answer out, after it has been charged.
+"""
 
 from importlib import import_module
 from importlib.util import find_spec

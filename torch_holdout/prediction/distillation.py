@@ -31,6 +31,13 @@ class Distilled:
         labels: One per public input, -1 where the members did not agree.
         epsilon: What the labels cost at ``delta``; their number was fixed before the first.
         relation: Who is protected.
+
+    Example:
+        >>> print(Distilled(
+        ...     student=nn.Linear(8, 3), labels=torch.tensor([0, 2, -1, 2]), epsilon=1.5,
+        ...     delta=1e-5, relation="replacing one record"))
+        student of 3 labels (of 4 queries): epsilon 1.5 at delta 1e-05, replacing one record; asking
+        the student costs nothing more
     """
 
     student: nn.Module
@@ -76,6 +83,28 @@ def distill(
         batch_size: For labelling and training.
         labels: A file that keeps the labels as they are paid for: interrupted, the same call goes
             on where it stopped.
+
+    Example:
+        >>> from functools import partial
+        >>> import warnings
+        >>> import lightning as L
+        >>> from torch_holdout.prediction import (
+        ...     Partition, PartitionedEnsemble, PrivacyBudget, PrivatePredictor, SoftMajority)
+        >>> warnings.simplefilter("ignore")  # of Lightning, about a loader without workers
+        >>> optimizer = partial(torch.optim.SGD, lr=0.1)
+        >>> ensemble = PartitionedEnsemble(  # trained before, see there
+        ...     lambda: nn.Linear(8, 3), Partition(num_parts=50, key="index", seed=7),
+        ...     loss=functional.cross_entropy, optimizer=optimizer)
+        >>> predictor = PrivatePredictor(
+        ...     ensemble, SoftMajority(eta=0.1), budget=PrivacyBudget(epsilon=2.0, delta=1e-5),
+        ...     ledger="memory://", name="records", num_outputs=3)
+        >>> public = DataLoader(TensorDataset(torch.zeros(10, 8)), batch_size=5)
+        >>> quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        >>> trainer = L.Trainer(max_epochs=1, enable_model_summary=False, **quiet)
+        >>> student = nn.Linear(8, 3)
+        >>> found = distill(predictor, public, student, trainer=trainer, optimizer=optimizer)
+        >>> len(found.labels), predictor.status().queries
+        (10, 10)
     """
     require_instance("predictor", predictor, PrivatePredictorHooks)
     require_whole("batch_size", batch_size, 1, 2**31)

@@ -25,6 +25,10 @@ class Isolation:
     Attributes:
         member: The one member that changed.
         steps: How many steps were taken.
+
+    Example:
+        >>> Isolation(member=3, steps=20)  # of ensemble.verify_isolation(data)
+        Isolation(member=3, steps=20)
     """
 
     member: int

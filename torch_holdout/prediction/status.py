@@ -20,6 +20,13 @@ class PredictionPlan:
         epsilon: Cap over everything, at ``delta``; covers adaptive queries and stopping early.
         epsilon_per_query: Pure epsilon of one query; infinite for Gaussian noise.
         relation: Who is protected.
+
+    Example:
+        >>> plan = PredictionPlan(
+        ...     mechanism="SoftMajority", queries=42, queries_left=40, epsilon=2.0, delta=1e-5,
+        ...     epsilon_per_query=0.2, relation="replacing one record", num_parts=50, num_outputs=3)
+        >>> print(str(plan).splitlines()[1])
+          epsilon 2 at delta 1e-05, replacing one record, buys 42 queries; 40 left
     """
 
     mechanism: str
@@ -76,6 +83,14 @@ class PredictionStatus:
         sampler_error: What inexact sampling adds to delta, over all queries so far.
         renaming_detected: Whether the account knows the records' fingerprint.
         seeded: Whether the noise is a test seed's, and so no privacy is given.
+
+    Example:
+        >>> status = PredictionStatus(
+        ...     name="records", ledger="memory://", queries=2, queries_left=40, epsilon=2.0,
+        ...     delta=1e-5, epsilon_spent=None, share_spent=0.05, order=8.0, sampler_error=0.0,
+        ...     relation="replacing one record", renaming_detected=True, seeded=False)
+        >>> print(str(status).splitlines()[0])
+        records 'records': 2 queries answered, 40 left
     """
 
     name: str

@@ -1,4 +1,8 @@
-"""A page about a ledger: what was asked, what it is worth, what may be reported. Reads only."""
+"""A page about a ledger: what was asked, what it is worth, what may be reported.
+
+It reads a ledger and nothing else: it charges nothing, asks nothing, and says no more than the
+certificates of ``bounds/`` do.
+"""
 
 from torch_holdout.report.page import page, write
 from torch_holdout.report.summary import Report, summarise

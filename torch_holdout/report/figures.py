@@ -265,7 +265,7 @@ class _ValuesChart:
 
     def _points(self) -> list[str]:
         apart = (self.x.end - self.x.start) / max(1, len(self.statistic.drawn))
-        radius = min(4.5, max(2.0, 0.45 * apart))
+        radius = min(4.5, max(2.6, 0.5 * apart))
         ordered = sorted(self.statistic.drawn, key=lambda shown: shown.kind == "release")
         return [titled(self._point(shown, radius), self._said(shown)) for shown in ordered]
 

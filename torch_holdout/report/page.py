@@ -30,7 +30,15 @@ def page(report: Report) -> str:
 
 
 def write(report: Report, path: Path) -> Path:
-    """Write the page to a file, whole or not at all; return where it is."""
+    """Write the page to a file, whole or not at all; return where it is.
+
+    Example:
+        >>> import tempfile
+        >>> from torch_holdout.ledger import Ledger
+        >>> from torch_holdout.report.summary import summarise
+        >>> write(summarise(Ledger("memory://")), Path(tempfile.mkdtemp())).name
+        'report.html'
+    """
     path = path / "report.html" if path.is_dir() else path
     content = page(report)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -159,8 +159,8 @@ class Report:
 
     Example:
         >>> report = summarise(Ledger("memory://"), failure=0.05)
-        >>> report.holdouts, report.records
-        ((), ())
+        >>> isinstance(report, Report), report.holdouts, report.records
+        (True, (), ())
     """
 
     ledger: str
@@ -178,6 +178,14 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
         ledger: The ledger.
         failure: Probability that a certificate is wrong.
         name: Only the accounts of this name.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout.open(
+        ...     "memory://of-one", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.01), budget=20)
+        >>> [each.status.budget_left for each in summarise(Ledger("memory://of-one")).holdouts]
+        [20]
     """
     require_failure(failure)
     holdouts, records = chosen(ledger, name)
@@ -316,6 +324,7 @@ def _statistic(
         drawn[best.position] = best
     width = registered["high"] - registered["low"]
     runs = _runs(answers, refusals, registered["mode"])
+    last_of = {answer.run: answer.value for answer in answers}
     return StatisticReport(
         name=name,
         low=registered["low"],
@@ -337,7 +346,7 @@ def _statistic(
             for run, own, refused in runs[:RUNS]
         ),
         runs_left_out=max(0, len(runs) - RUNS),
-        stale=tuple(_stale(refusal, answers) for refusal in refusals),
+        stale=tuple(_stale(refusal, last_of) for refusal in refusals),
     )
 
 
@@ -388,12 +397,11 @@ def _run(
     )
 
 
-def _stale(refusal: Refusal, answers: list[Recorded]) -> Stale:
-    own = [answer for answer in answers if answer.run == refusal.run]
+def _stale(refusal: Refusal, last_of: dict[str | None, float]) -> Stale:
     return Stale(
         statistic=refusal.statistic,
         run=refusal.run,
-        value=own[-1].value if own else None,
+        value=last_of.get(refusal.run),
         count=refusal.count,
         first_at=refusal.first_at,
         last_at=refusal.last_at,

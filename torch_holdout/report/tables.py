@@ -19,7 +19,13 @@ COLUMNS = (
 
 
 def content(report: Report) -> dict[str, Any]:
-    """Return all of a report, with the sentences of the page, as plain data."""
+    """Return all of a report, with the sentences of the page, as plain data.
+
+    Example:
+        >>> from torch_holdout.report.summary import summarise
+        >>> content(summarise(Ledger("memory://")))["holdouts"]
+        ()
+    """
     whole = asdict(report)
     for found, holdout in zip(whole["holdouts"], report.holdouts, strict=True):
         found["headline"] = verdict.headline(holdout)

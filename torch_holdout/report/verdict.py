@@ -32,7 +32,14 @@ HELP = (
 
 
 def paragraph(report: Report) -> str:
-    """Return the headlines of all accounts, for a terminal."""
+    """Return the headlines of all accounts, for a terminal.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> from torch_holdout.report.summary import summarise
+        >>> paragraph(summarise(Ledger("memory://")))
+        'The ledger has no account yet.'
+    """
     if not (report.holdouts or report.records):
         return "The ledger has no account yet."
     lines = [f"{named(h.status.name)}: {headline(h)}" for h in report.holdouts]

@@ -120,6 +120,19 @@ def reask(
             function takes. None: what ``model.validation_step`` (or ``holdout_step``) returns for
             it, and for a plain module ``(model(inputs), target)``.
         version: As given to the guard or metric when it was first asked.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.LaplaceMechanism(epsilon=1.0), budget=2)
+        >>> model, loader = nn.Linear(8, 3).eval(), [(torch.zeros(4, 8), torch.zeros(4).long())]
+        >>> metric = th.ReusableHoldoutMetric(holdout, "val_acc", model=model)
+        >>> metric.update(model(loader[0][0]), loader[0][1])
+        >>> _ = metric.compute()
+        >>> found = best_claim([Pointer("0", 0, 1)], holdout, "val_acc", failure=0.05)
+        >>> reask(found, holdout, model, loader).fresh, holdout.status().releases
+        (True, 2)
     """
     require_instance("claim", claim, Claim)
     require_instance("model", model, nn.Module)

@@ -63,6 +63,17 @@ def sharing(
         trial: The trial.
         holdout: The account; on a ledger that every worker reaches.
         statistic: What the study is about; may be left out if the holdout has only one.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        >>> study = optuna.create_study(direction="maximize")
+        >>> with sharing(study.ask(), holdout) as shared:
+        ...     shared.report(Answer(0.75, "release", 1, "release", position=1), step=0)
+        ...     shared.value
+        0.75
     """
     name = one_statistic(holdout, statistic)
     _require_direction(trial.study, holdout, name)
@@ -86,7 +97,17 @@ def _run_name(trial: optuna.Trial) -> str:
 
 @final
 class SharedTrial:
-    """A trial's side of ``sharing``: what it was answered, told to the study."""
+    """A trial's side of ``sharing``: what it was answered, told to the study.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        >>> with sharing(optuna.create_study(direction="maximize").ask(), holdout) as shared:
+        ...     shared
+        SharedTrial(trial=0, statistic='val_acc')
+    """
 
     def __init__(self, trial: optuna.Trial, holdout: ReusableHoldout, statistic: str) -> None:
         self._trial = trial
@@ -173,6 +194,23 @@ def claim(
         holdout: The account its trials shared.
         statistic: What the study was about; may be left out if the holdout has only one.
         failure: Probability that any interval of a release is wrong.
+
+    Example:
+        >>> import torch
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        >>> study = optuna.create_study(direction="maximize")
+        >>> sums = holdout.accumulator("val_acc")
+        >>> sums.update(torch.tensor([True, True, False, True]))
+        >>> def objective(trial):
+        ...     with sharing(trial, holdout) as shared:
+        ...         shared.report(holdout.release("val_acc", sums, query="trial 0"), step=0)
+        ...         return shared.value
+        >>> study.optimize(objective, n_trials=1)
+        >>> claim(study, holdout).value
+        0.75
     """
     name = one_statistic(holdout, statistic)
     states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)

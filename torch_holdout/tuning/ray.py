@@ -87,6 +87,18 @@ def sharing(
     Args:
         train: Trains one configuration and reports through ``reporting`` or ``report``.
         holdout: The account, on a ledger that every worker reaches.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> ledger = f"sqlite:///{tempfile.mkdtemp()}/holdout.db"
+        >>> holdout = th.ReusableHoldout(
+        ...     ledger, name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        >>> def train(config, holdout):
+        ...     "Train with config, asking the holdout."
+        >>> trainable = sharing(train, holdout)  # for tune.Tuner(trainable, ...)
+        >>> trainable.__name__
+        'train'
     """
     require_instance("holdout", holdout, ReusableHoldout)
     address = holdout.status().ledger
@@ -115,6 +127,22 @@ def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = Tr
         guard: The guard of this trial, on the holdout that ``sharing`` handed over.
         metrics: Which statistics are reported. Nothing else is, whatever the module logs.
         save_checkpoints: Whether a checkpoint goes with each report; PBT needs them.
+
+    Example:
+        >>> import warnings
+        >>> import torch_holdout as th
+        >>> from torch_holdout.lightning import HoldoutGuard
+        >>> warnings.simplefilter("ignore")  # of Ray: here no Tuner runs the trial
+        >>> ledger = f"sqlite:///{tempfile.mkdtemp()}/holdout.db"
+        >>> holdout = th.ReusableHoldout(
+        ...     ledger, name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        >>> def train(config, holdout):
+        ...     guard = HoldoutGuard(holdout)
+        ...     callbacks = [guard, reporting(guard, ["val_acc"])]  # for L.Trainer
+        ...     print(type(callbacks[1]).__name__)
+        >>> sharing(train, holdout)({})
+        HoldoutReport
     """
     guard = guarded_by(guard, _trial().holdout)
     names = [one_statistic(guard.holdout, name) for name in _listed(metrics)]
@@ -132,6 +160,13 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
 
     Raises:
         BudgetExhaustedError: If one is stale; ``sharing`` ends the trial then.
+
+    Example:
+        >>> report({"val_acc": Answer(0.75, "release", 1, "release", position=1)})
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.InvalidArgumentError: Expected to be called in a trial of
+        tune.Tuner(sharing(train, holdout)), ...
     """
     trial = _trial()
     holdout = trial.holdout
@@ -163,6 +198,17 @@ def claim(
         holdout: The account the trials shared.
         statistic: Of what; may be left out if the holdout has only one.
         failure: Probability that any interval of a release is wrong.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        >>> claim([], holdout)  # the results of tuner.fit(): here no trial was answered
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.HoldoutError: Expected a release of 'val_acc' by one of the trials on
+        this account, but there is none, so nothing can be claimed: ...
     """
     name = one_statistic(holdout, statistic)
     account = holdout.status().account

@@ -1,4 +1,8 @@
-"""How members' outputs become one private answer; device-side, one file each."""
+"""How members' outputs become one private answer; on the device, one file each.
+
+They count and add noise, and say what that costs. Charging for it, and letting it out, is the
+business of ``prediction/predictor.py``.
+"""
 
 from torch_holdout.prediction.mechanisms.base import (
     NO_CONSENSUS,

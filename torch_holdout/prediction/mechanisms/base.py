@@ -1,4 +1,11 @@
-"""What a prediction mechanism sees and what it returns."""
+"""What a prediction mechanism sees and what it returns.
+
+Example:
+    >>> import torch
+    >>> labels = torch.tensor([2, NO_CONSENSUS, OUT_OF_BUDGET])  # what a predictor may return
+    >>> labels[labels >= 0]
+    tensor([2])
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -46,6 +53,11 @@ class PredictionMechanism(ABC):
 
     Attributes:
         answers: Labels (int64, one per query) or values (float64).
+
+    Example:
+        >>> from torch_holdout.prediction import NoisyMean, SoftMajority
+        >>> issubclass(SoftMajority, PredictionMechanism), SoftMajority.answers, NoisyMean.answers
+        (True, 'labels', 'values')
     """
 
     answers: ClassVar[Literal["labels", "values"]]

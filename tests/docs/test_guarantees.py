@@ -8,7 +8,7 @@ import pytest
 from torch_holdout import bounds as tb
 from torch_holdout.accounting import epsilon_cap
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 
 

@@ -1,0 +1,114 @@
+"""The documentation page: a function of the results and of nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from _results import Row, is_worse, number, verdict
+
+TITLES = {
+    "validation_epoch": "A validation epoch",
+    "host_reads": "Host reads per evaluation",
+    "blockwise": "AUROC by blocks",
+    "ledger": "The ledger",
+    "status": "Status of a long ledger",
+    "noise": "Noise",
+    "accounting": "Privacy accounting",
+    "certificates": "Certificates",
+    "ensemble_training": "Training an ensemble",
+    "aggregation": "Aggregating votes",
+    "import_time": "Import time",
+}
+ABOUT = {
+    "validation_epoch": """`Trainer.validate` over 100,000 examples with a small network. The
+guarded epoch also evaluates 10,000 training examples, takes two fingerprints of the weights and
+writes one ledger transaction. `self.log` does its bookkeeping for every batch, where the guard
+only adds integers: the smaller the batches, the more that matters.""",
+    "host_reads": """How often the host waits for the device in one evaluation, counted. The guard
+and `self.log` read once, at the end; `MeanMetric` looks for NaN twice in every batch.""",
+    "blockwise": """An evaluation of 100,000 examples, the forward pass included. Behind the door
+there are one AUROC for each block and one ledger transaction instead of one AUROC. That is what
+makes a metric that is no mean answerable at all.""",
+    "ledger": """Every charge is durable before it counts, on both sides. The ledger keeps queries,
+answers and a hash chain, the JSON file a counter and the queries' names: where the file is faster,
+that is why, and because a process that has its lock tends to keep it while the others sleep. A
+counter in an Optuna study has no lock: it grants more than the budget.""",
+    "status": """`status()` and `certificate()` read sums, so a long ledger costs what a short one
+costs.""",
+    "noise": """Our noise consists of integers made from the operating system's entropy, as
+OpenDP's does. numpy's floats are much faster and what many people use, but they come from a
+predictable generator, and their last bits give the value away. A release needs two or three draws,
+well under a millisecond.""",
+    "accounting": """Epsilon of B releases of a sparse vector, each of its mechanisms costing a. The
+closed form is the Thresholdout paper's. Ours and dp-accounting compose exactly, so they agree; the
+more releases, the closer the times.""",
+    "certificates": """How far any of B released values among m queries can be from the
+population's, with 95 % confidence; smaller is better. Our certificates count transcripts: the
+description length argument of Dwork et al. (2015), made tighter. For a curve they are a few percent
+wider than that argument alone, because half of the failure probability pays for queries beyond the
+plan, and the answers' noise is included. For early stopping a Ladder has fewer transcripts.
+Theorems about privacy need much more noise, which counts against them.""",
+    "ensemble_training": """All members in one stacked fit against one fit after the other; one
+thread, CPU time. The step written by hand knows its network and is a little faster; ours takes any
+module.""",
+    "aggregation": """Fifty members, ten thousand queries, ten classes, one thread. OpenDP and the
+loop take one query at a time. Turning scores into votes finds the largest of ten numbers, checks
+that they are finite and counts, which takes longer than reading them once.""",
+    "import_time": """`import torch_holdout` loads nothing heavy; each name is imported when it is
+first used.""",
+}
+HEAD = """# Benchmarks
+
+What the library costs, and what it saves, against what one would use instead. Each number is a
+median; ours and the peers take turns within one run, so a busy minute hits all of them alike.
+Compare ratios, not seconds: seconds belong to the machine. The *ratio* is ours divided by theirs.
+Where nobody would pick the peer instead (the import of torch, a forward pass), it gives the scale,
+and the verdict says how large ours is in comparison.
+
+`make bench` repeats all of it in about ten minutes and rewrites this page from
+`benchmarks/results.json`. `python benchmarks/run.py --only ledger` runs one benchmark, `--quick`
+takes less time and is noisier, `--show benchmarks/results.json` shows the last results again.
+"""
+
+
+def page(results: dict[str, Any]) -> str:
+    """Return the page for the results of a run."""
+    facts = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
+    parts = [HEAD, f"Measured on {results['date']}. {facts}.\n"]
+    if results["quick"]:
+        parts.append("This was a quick run: few repetitions, noisy.\n")
+    for run in results["benchmarks"]:
+        rows = [row for row in results["rows"] if row["benchmark"] == run["name"]]
+        parts.append("\n".join(_section(run, rows)))
+    parts.append("\n".join(_worse(results["rows"])))
+    return "\n".join(parts)
+
+
+def _section(run: dict[str, Any], rows: list[Row]) -> Iterator[str]:
+    name = run["name"]
+    yield f"## {TITLES.get(name, name)}\n"
+    if name in ABOUT:
+        yield f"{ABOUT[name]}\n"
+    if run["failed"]:
+        yield f"**Failed**: {run['failed']}.\n"
+    if rows:
+        yield "| case | peer | ours | theirs | unit | ratio | verdict |"
+        yield "|---|---|---:|---:|---|---:|---|"
+        for row in rows:
+            numbers = {key: number(row[key]) for key in ("ours", "theirs", "ratio")}
+            cells = {**row, **numbers}
+            shown = [cells[key] for key in ("case", "peer", "ours", "theirs", "unit", "ratio")]
+            yield f"| {' | '.join(shown)} | {verdict(row)} |"
+        yield ""
+
+
+def _worse(rows: list[Row]) -> Iterator[str]:
+    yield "## Where the alternative is better\n"
+    worse = [row for row in rows if is_worse(row)]
+    if not worse:
+        yield "Nowhere in this run.\n"
+        return
+    yield "The reasons are above, with each table.\n"
+    for row in worse:
+        title = TITLES.get(row["benchmark"], row["benchmark"])
+        yield f"- {title}, {row['case']}: {verdict(row)} than {row['peer']}"
+    yield ""

@@ -1,0 +1,74 @@
+"""Every page's Python runs, in order, in an empty folder; every command on it exists."""
+
+import pytest
+
+from support.site import ROOT, blocks, commands, run_blocks, wrong_commands
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+named = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT / "docs")))
+
+
+@named
+# Lightning's own, of how it looks into batches and loaders.
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning", "ignore:.*num_workers.*")
+def test_the_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page.read_text(), page.name)
+
+
+@named
+def test_the_commands_exist(page):
+    assert wrong_commands(page.read_text()) == []
+
+
+def test_blocks_share_a_namespace_and_none_is_left_out():
+    page = "```python\nx = [1]\n```\n\n- item\n\n  ```python\n  x.append(2)\n  ```\n"
+    assert blocks(page, "python") == ["x = [1]\n", "x.append(2)\n"]
+    assert run_blocks(page + "```python title='y'\nassert x == [1, 2]\n```\n", "page") == 3
+
+
+def test_twin_with_a_failing_block_is_caught():
+    with pytest.raises(NameError, match="nowhere"):
+        run_blocks("```python\nprint(nowhere)\n```\n", "page")
+
+
+def test_commands_are_found():
+    page = "```console\n$ torch-holdout plan --queries 3 \\\n    --size 9\nan answer\n```\n"
+    assert list(commands(page)) == ["torch-holdout plan --queries 3      --size 9"]
+    assert wrong_commands(page) == []
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "torch-holdout fly",
+        "torch-holdout plan --size 10",  # queries are required
+        "torch-holdout plan --queries 3 --sizes 10",
+        "torch-holdout plan --queries many",
+        "torch-holdout --versions",
+        "make fly",
+        "python examples/nothing_like_this.py",
+    ],
+)
+def test_twin_with_a_wrong_command_is_caught(typed):
+    assert len(wrong_commands(f"```bash\n{typed}  # why\n```\n")) == 1
+
+
+@pytest.mark.parametrize("words", ["torch-holdout fly", "make fly"])
+def test_twin_with_a_wrong_command_in_a_line_is_caught(words):
+    assert len(wrong_commands(f"Then `{words}` it.")) == 1
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "torch-holdout --version",
+        "torch-holdout plan --help",
+        "torch-holdout status holdout.db --json | head",
+        "make test",
+        "python examples/train.py fit --config configs/early_stopping.yaml",
+        "python my_training.py",
+    ],
+)
+def test_right_commands_pass(typed):
+    assert wrong_commands(f"```\n$ {typed}\n```\n") == []
