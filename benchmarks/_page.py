@@ -58,8 +58,8 @@ first used.""",
 }
 HEAD = """# Benchmarks
 
-What the library costs, and what it saves, against what one would use instead. Each number is a
-median; ours and the peers take turns within one run, so a busy minute hits all of them alike.
+What the library costs, and what it saves, against what one would use instead. Times are
+medians; ours and the peers take turns within one run, so a busy minute hits all of them alike.
 Compare ratios, not seconds: seconds belong to the machine. The *ratio* is ours divided by theirs.
 Where nobody would pick the peer instead (the import of torch, a forward pass), it gives the scale,
 and the verdict says how large ours is in comparison.
@@ -73,7 +73,7 @@ takes less time and is noisier, `--show benchmarks/results.json` shows the last 
 def page(results: dict[str, Any]) -> str:
     """Return the page for the results of a run."""
     facts = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
-    parts = [HEAD, f"Measured on {results['date']}. {facts}.\n"]
+    parts = [HEAD, f"Measured on {results['date']}; {facts}.\n"]
     if results["quick"]:
         parts.append("This was a quick run: few repetitions, noisy.\n")
     for run in results["benchmarks"]:

@@ -185,7 +185,7 @@ show = partial(report, "ledger")
 
 def load(folder: str, database: Callable[[], str] | None, quick: bool) -> None:
     """Compare 1, 8 and 32 processes on SQLite and PostgreSQL with the lock file."""
-    budget, repetitions = (100, 1) if quick else (600, 3)
+    budget, repetitions = (100, 1) if quick else (400, 3)
     for workers in (1, 8) if quick else (1, 8, 32):
         places: dict[str, Callable[[int], str]] = {
             "SQLite": lambda n, w=workers: f"sqlite:///{folder}/{w}-{n}.db",

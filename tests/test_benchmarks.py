@@ -202,7 +202,7 @@ def test_the_machine_is_described_without_its_name(monkeypatch):
 
 def test_a_page_says_everything():
     text = page_of.page(RESULTS)
-    assert "Measured on 2026-01-02 03:04 UTC. processor a processor, cores 2." in text
+    assert "Measured on 2026-01-02 03:04 UTC; processor a processor, cores 2." in text
     assert "| a case | a peer | 1 | 2 | s | 0.5 | 2x faster |" in text
     assert "**Failed**: exit code 3." in text
     assert "- fake, a case: 2x slower than a better peer" in text

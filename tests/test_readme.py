@@ -9,6 +9,7 @@ import pytest
 import torch_holdout as th
 import typer
 from torch_holdout.cli import app
+from torch_holdout.ledger import Ledger
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -41,17 +42,25 @@ def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.integration
 def test_the_lightning_run_is_a_file_of_its_own_and_the_commands_after_it_work(tmp_path):
-    (tmp_path / "run.py").write_text(BLOCKS[0])
-    for run in ("lightning_logs/version_0", "lightning_logs/version_1"):
-        subprocess.run([sys.executable, "run.py"], cwd=tmp_path, check=True, capture_output=True)
-        commands = [line.split() for line in COMMANDS if line.startswith(("status", "report"))]
-        assert len(commands) == 2
+    commands = [line.split() for line in COMMANDS if line.startswith(("status", "report"))]
+    assert len(commands) == 2
+    asked = []
+    for script in (BLOCKS[0], BLOCKS[0], BLOCKS[0].replace("lr=3e-3", "lr=1e-2")):
+        (tmp_path / "run.py").write_text(script)
+        python(tmp_path, "run.py")
         for words in commands:
-            code = "from torch_holdout.cli import main; main()"
-            subprocess.run(
-                [sys.executable, "-c", code, *words], cwd=tmp_path, check=True, capture_output=True
-            )
-        assert run in (tmp_path / "report.html").read_text()
+            python(tmp_path, "-c", "from torch_holdout.cli import main; main()", *words)
+        ledger = Ledger(f"sqlite:///{tmp_path}/holdout.db")
+        asked.append(len(ledger.answers(ledger.accounts()["val"])))
+    assert asked[0] == asked[1] < asked[2]
+    page = (tmp_path / "report.html").read_text()
+    assert "version_0" in page
+    assert "version_1" not in page  # the same weights: only repeats
+    assert "version_2" in page
+
+
+def python(folder, *arguments):
+    subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("target", re.findall(r"make (\w+)", README))
