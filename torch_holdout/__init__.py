@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch_holdout.errors import HoldoutMismatchError as HoldoutMismatchError
     from torch_holdout.errors import HoldoutWarning as HoldoutWarning
     from torch_holdout.errors import InvalidArgumentError as InvalidArgumentError
+    from torch_holdout.errors import IsolationError as IsolationError
     from torch_holdout.errors import LedgerError as LedgerError
     from torch_holdout.errors import PartialPassError as PartialPassError
     from torch_holdout.errors import SealedValueError as SealedValueError
@@ -65,6 +66,7 @@ _HOME = {
     "HoldoutWarning": "errors",
     "Interval": "bounds.certificate",
     "InvalidArgumentError": "errors",
+    "IsolationError": "errors",
     "Ladder": "mechanisms.ladder",
     "LaplaceMechanism": "mechanisms.laplace",
     "LedgerError": "errors",

@@ -152,7 +152,12 @@ class LedgerError(HoldoutError):
 
 
 class IsolationError(HoldoutError):
-    """Changing one record changed other members of an ensemble than that record's own."""
+    """Changing one record changed other members of an ensemble than that record's own.
+
+    Example:
+        >>> issubclass(IsolationError, HoldoutError)  # raised by ensemble.verify_isolation(data)
+        True
+    """
 
 
 class HoldoutWarning(UserWarning):

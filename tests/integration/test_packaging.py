@@ -69,7 +69,7 @@ def test_the_sdist_can_be_tested(built):
     (found,) = built.glob("*.tar.gz")
     with tarfile.open(found) as opened:
         names = {name.split("/", 1)[1] for name in opened.getnames() if "/" in name}
-    for wanted in ("tests/conftest.py", "examples/ddp.py", "LICENSE", "constraints.txt"):
+    for wanted in ("tests/conftest.py", "mkdocs.yml", "LICENSE", "constraints.txt"):
         assert wanted in names
     assert not any(name.endswith((".pyc", ".png.bak")) or ".venv" in name for name in names)
 
@@ -121,4 +121,4 @@ def test_the_installed_wheel_releases(installed):
 def test_the_installed_wheel_shows_the_demo(installed):
     printed = " ".join(outside(installed, "torch-holdout", "demo", "--epochs", "2").split())
     assert "Generated patterns in ten classes" in printed
-    assert "Both parts in numbers: demo/demo.txt" in printed
+    assert "Both parts in one table: demo/demo.txt" in printed

@@ -64,6 +64,18 @@ def old_ledger(tmp_path, version=1):
     return path
 
 
+def holdout_of(path):
+    return th.ReusableHoldout(
+        f"sqlite:///{path}",
+        name="val",
+        size=4,
+        statistics={"val_acc": th.ZeroOne()},
+        mechanism=th.Thresholdout(threshold=0.1, sigma=0.01, guess="last"),
+        budget=3,
+        seed=7,
+    )
+
+
 def version_of(path):
     connection = sqlite3.connect(path)
     found = connection.execute("SELECT schema_version FROM th_ledger").fetchall()
@@ -74,15 +86,7 @@ def version_of(path):
 def test_a_ledger_of_version_1_is_opened_with_its_answers_and_its_budget(tmp_path):
     path = old_ledger(tmp_path)
     assert version_of(path) == [(1,)]
-    holdout = th.ReusableHoldout(
-        f"sqlite:///{path}",
-        name="val",
-        size=4,
-        statistics={"val_acc": th.ZeroOne()},
-        mechanism=th.Thresholdout(threshold=0.1, sigma=0.01, guess="last"),
-        budget=3,
-        seed=7,
-    )
+    holdout = holdout_of(path)
     sums = holdout.accumulator("val_acc")
     sums.update(torch.tensor([True, True, False, True]))
     answer = holdout.release("val_acc", sums, query="a")
@@ -96,15 +100,7 @@ def test_a_ledger_of_version_1_is_opened_with_its_answers_and_its_budget(tmp_pat
 def test_a_ledger_of_version_2_goes_on_with_names_of_runs(tmp_path):
     path = old_ledger(tmp_path, version=2)
     assert version_of(path) == [(2,)]
-    holdout = th.ReusableHoldout(
-        f"sqlite:///{path}",
-        name="val",
-        size=4,
-        statistics={"val_acc": th.ZeroOne()},
-        mechanism=th.Thresholdout(threshold=0.1, sigma=0.01, guess="last"),
-        budget=3,
-        seed=7,
-    )
+    holdout = holdout_of(path)
     sums = holdout.accumulator("val_acc")
     sums.update(torch.tensor([False, False, False, False]))
     with th.named_run("later"):
