@@ -74,7 +74,8 @@ class Channel:
         """Bound how far released values are from the holdout's mean.
 
         The Ladder publishes the better of best and answer: if the comparison fired by its noise
-        alone, the best may stand for a worse value, by at most that noise less the step.
+        alone, the best may stand for a worse value, by at most the noise of comparison and
+        threshold, less the step.
         """
         if self.rule != "improvement" or self.sigma == 0:
             return self.answer_error(failure, budget)
