@@ -1,4 +1,7 @@
-"""Hypothesis tries the same cases in every run, so that a failure is a change and not luck."""
+"""Hypothesis tries the same cases whenever the same code is run, so that a failure is no luck.
+
+(It also tries numbers that stand in the modules loaded so far: new code brings new cases.)
+"""
 
 import pytest
 from hypothesis import settings

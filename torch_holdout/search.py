@@ -66,6 +66,35 @@ def largest_where(holds: Callable[[float], bool], low: float, high: float) -> fl
     return low
 
 
+def zero_between(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function that is below 0 at ``low`` and above 0 at ``high`` crosses it.
+
+    The answer is on the side of ``low``. False position, where an end that stays counts half
+    (Illinois): few steps for a nearly straight line, and kinks and jumps are found too.
+
+    Example:
+        >>> round(zero_between(lambda x: x**5 - 2, 0.0, 10.0), 9)
+        1.148698355
+        >>> round(zero_between(lambda x: -1.0 if x < 3 else 50.0, 0.0, 10.0), 9)
+        3.0
+    """
+    below, above, side = function(low), function(high), 0
+    for _ in range(200):
+        middle = (low * above - high * below) / (above - below)
+        if not low < middle < high:
+            middle = (low + high) / 2
+        value = function(middle)
+        if value > 0:
+            below, side = below / 2 if side > 0 else below, 1
+            high, above = middle, value
+        else:
+            above, side = above / 2 if side < 0 else above, -1
+            low, below = middle, value
+        if value == 0 or high - low <= 1e-14 * max(1.0, abs(low)):
+            break
+    return low
+
+
 def smallest_where(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Return the smallest number from which a condition holds, rounded up; infinite if none does.
 

@@ -139,6 +139,47 @@ def test_the_largest_parameter_anywhere(epsilon, delta, queries, parts, classes,
 
 
 @pytest.mark.parametrize(
+    ("epsilon", "delta", "queries", "parts", "classes", "changed"),
+    [
+        (
+            142.49915770276243,
+            0.00010350430806807946,
+            20,
+            76,
+            1000,
+            1,
+        ),  # the exact curve ends: a jump
+        (201.47486336434335, 0.0003571587088248591, 25, 70, 2, 1),
+        (
+            5.810984254384266,
+            0.0007692367403804521,
+            4,
+            41,
+            10,
+            2,
+        ),  # another order takes over: a kink
+        (24.780084503630313, 3.3947455356993705e-11, 87464, 104, 1000, 1),  # steeper than a square
+        (183.6230835758233, 2.0693144556778715e-09, 63310, 19, 1000, 1),
+    ],
+)
+def test_the_largest_parameter_at_jumps_kinks_and_steep_slopes(
+    epsilon, delta, queries, parts, classes, changed
+):
+    def vote(eta):
+        return SoftVote(eta, parts, classes, members_changed=changed)
+
+    def bought(eta):
+        return queries_for(vote(eta), epsilon, delta)
+
+    found = largest_parameter(vote, queries, epsilon, delta)
+    assert bought(found) >= queries > bought(found * (1 + 1e-9))
+
+
+def test_the_largest_parameter_of_a_budget_that_pays_for_nothing_is_nothing():
+    assert largest_parameter(Concentrated, 2**40, 1e-9, 1e-300) == 0
+
+
+@pytest.mark.parametrize(
     "call",
     [
         lambda: capacity(1.0, 1e-5, 1.0),

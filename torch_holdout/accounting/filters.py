@@ -15,12 +15,11 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from torch_holdout.accounting.charges import Charge
 from torch_holdout.checks import require_between, require_whole
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.search import best_argument
+from torch_holdout.search import best_argument, zero_between
 
 _LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
 _PLACES = 12
 _MANY = 2**62
-_STEPS = 60
 
 
 def capacity(epsilon: float, delta: float | None, order: float) -> float:
@@ -165,19 +164,19 @@ def _balanced(
     def excess(log: float) -> float:
         one = charge(math.exp(log))
         order = best_order(one, epsilon, delta)
-        return math.log(queries * divergence(one, order) / capacity(epsilon, delta, order))
+        share = queries * divergence(one, order) / capacity(epsilon, delta, order)
+        return math.log(share) if share > 0 else -math.inf
 
     before, now = 0.0, -1.0
     at_before, at_now = excess(before), excess(now)
-    for _ in range(_STEPS):
-        # Costs grow like the parameter or its square: other slopes are kinks or rounding.
+    while at_before * at_now > 0:
+        # Most costs grow like the parameter or its square: other slopes are kinks or rounding.
         slope = min(3.0, max(0.5, (at_now - at_before) / (now - before)))
+        step = -1.1 * at_now / slope  # a little beyond the zero, to have it between the two
         before, at_before = now, at_now
-        now -= min(5.0, max(-5.0, at_now / slope))
+        now += min(5.0, max(-5.0, step))
         at_now = excess(now)
-        if abs(at_now) < 1e-13 or abs(now - before) < 1e-14:
-            break
-    return math.exp(now)
+    return math.exp(zero_between(excess, min(before, now), max(before, now)))
 
 
 def _price(charge: Charge, epsilon: float, delta: float) -> Callable[[float], float]:
