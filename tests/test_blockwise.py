@@ -38,7 +38,7 @@ def asked(holdout, preds, target, query="weights", batch=64, **options):
 
 
 def by_hand(preds, target, blocks=10, seed=0):
-    order = torch.tensor(fixed_permutation(len(preds), seed))
+    order = fixed_permutation(len(preds), seed)
     parts = [binary_auroc(preds[b], target[b]) for b in order.tensor_split(blocks)]
     return float(torch.stack(parts).mean())
 
@@ -106,7 +106,7 @@ class TestDegenerate:
     def test_the_divisor_is_the_number_of_blocks(self):
         """Nine blocks of one class: a tenth of the one good block's value is left."""
         preds, target = scores(100)
-        order = torch.tensor(fixed_permutation(100, 0))
+        order = fixed_permutation(100, 0)
         target = torch.zeros(100, dtype=torch.long)
         first = order[:10]
         target[first[:5]], preds[first[:5]], preds[first[5:]] = 1, 0.9, 0.1

@@ -139,12 +139,9 @@ class Blockwise(BoundedMean):
 
     def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
         """Return the sum of levels over the blocks, from all rows in the dataset's order. Raw."""
-        size = len(columns[0])
-        order = torch.tensor(fixed_permutation(size, self.seed), device=columns[0].device)
-        values = [
-            self._value(tuple(column[block] for column in columns))
-            for block in order.tensor_split(self.blocks)
-        ]
+        order = fixed_permutation(len(columns[0]), self.seed).to(columns[0].device)
+        parts = [column[order].tensor_split(self.blocks) for column in columns]
+        values = [self._value(rows) for rows in zip(*parts, strict=True)]
         levels = self._quantise(torch.tensor(values, dtype=torch.float64), resolution)
         return int(levels.clamp(0, resolution).sum())
 

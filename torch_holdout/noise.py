@@ -257,15 +257,14 @@ def batch_sampler_error(scale: float) -> float:
     return 2.0 * (len(_bit_thresholds(scale)) + 1) * 2.0**-DEVICE_BITS if scale else 0.0
 
 
-def fixed_permutation(size: int, seed: int) -> list[int]:
+def fixed_permutation(size: int, seed: int) -> Tensor:
     """Return the numbers below ``size`` in an order that only ``seed`` decides (public).
 
     Example:
-        >>> sorted(fixed_permutation(4, seed=1))
-        [0, 1, 2, 3]
+        >>> fixed_permutation(4, seed=1).sort().values
+        tensor([0, 1, 2, 3])
     """
-    order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
-    return [int(index) for index in order.tolist()]
+    return torch.randperm(size, generator=torch.Generator().manual_seed(seed))
 
 
 def permutations(rows: int, size: int, *key: object) -> Tensor:

@@ -21,4 +21,4 @@ def fixed_subset(dataset: Dataset[Any], size: int, seed: int) -> Subset[Any]:
     """
     total = len(dataset)  # type: ignore[arg-type]
     require_whole("size", size, 1, total)
-    return Subset(dataset, fixed_permutation(total, seed)[:size])
+    return Subset(dataset, fixed_permutation(total, seed)[:size].tolist())

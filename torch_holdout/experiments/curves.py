@@ -158,7 +158,7 @@ def _trained(x: Tensor, y: Tensor, task: Task, seed: int, epochs: int) -> Iterat
     weights = _initial(x.shape[1], task.hidden, seed)
     optimizer = torch.optim.Adam(weights, lr=task.rate)
     for epoch in range(epochs):
-        order = torch.tensor(fixed_permutation(task.train, 1_000_000 * (seed + 1) + epoch))
+        order = fixed_permutation(task.train, 1_000_000 * (seed + 1) + epoch)
         for start in range(0, task.train, BATCH):
             batch = order[start : start + BATCH]
             optimizer.zero_grad()

@@ -189,7 +189,7 @@ def student_accuracy(student: nn.Module, task: Task) -> float:
 def _task(
     name: str, x: Tensor, y: Tensor, classes: int, train: int, public: int, seed: int
 ) -> Task:
-    order = torch.tensor(fixed_permutation(len(y), seed))
+    order = fixed_permutation(len(y), seed)
     x, y = x[order], y[order]
     return Task(
         name=name,
