@@ -32,8 +32,8 @@ class Blockwise(BoundedMean):
         :math:`(\text{high} - \text{low})/k`: a block is a unit, and noise, cost and certificate
         count k units, not n. It certifies the *expected metric on a block of n/k examples*, which
         for metrics like AUROC is a little different from the metric on everything. With 50 blocks
-        even the first release is certified to +-0.23 only (+-0.38 after 50 guesses): use as many
-        blocks as the metric bears.
+        even the first release is certified to +-0.23 only (+-0.37 after 50 guesses), and to less
+        with noise: use as many blocks as the metric bears.
 
     The order of the examples must be the same in every pass and must not depend on their content
     (no shuffling, no sorting by length), and the metric must not draw random numbers.

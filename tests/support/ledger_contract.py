@@ -197,6 +197,15 @@ class LedgerContract:
             self.register(ledger)  # now it belongs to the holdout
         self.register(ledger, account=account)  # a handle made before it was added
 
+    def test_a_statistic_that_cuts_otherwise_is_not_added_after_the_first_query(self, ledger):
+        """It would change the certificate's theorem, which must not follow the answers."""
+        blocks = REGISTRATION["statistics"]["acc"] | {"seed": 1}
+        changed = {"statistics": REGISTRATION["statistics"] | {"auroc": blocks}}
+        self.spend(ledger, "a")
+        with pytest.raises(HoldoutMismatchError, match="auroc"):
+            self.register(ledger, REGISTRATION | changed)
+        self.register(ledger, REGISTRATION | changed, name="not asked yet")
+
     def test_a_copied_handle_never_makes_or_takes_another_account(self, ledger):
         account = self.register(ledger)
         with pytest.raises(LedgerError, match="gone"):

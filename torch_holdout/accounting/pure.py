@@ -78,7 +78,7 @@ def delta_of_pure(epsilon: float, count: int, at: float) -> float:
 
 
 def log_binomial(n: int, k: int) -> float:
-    """Return ln C(n, k), to about one part in 10^15 for any n.
+    """Return ln C(n, k), to 1e-8 or one part in 10^15, whichever is more.
 
     Example:
         >>> round(log_binomial(10**18, 2), 6) == round(math.log(10**18 * (10**18 - 1) // 2), 6)

@@ -117,7 +117,8 @@ def improvement_bits() -> Sequences:
 def bracket_fixed(*, queries: int, budget: int, sequences: Sequences, failure: float) -> float:
     r"""Return the bracket for m queries and a budget B fixed beforehand.
 
-    A released query has at most B - 1 releases before it; over all positions that makes
+    A query that is answered, by a release or a guess, has at most B - 1 releases before it; over
+    all positions that makes
     :math:`c = \ln(2/\beta) + \ln \sum_{b=0}^{B-1} \binom{m}{b+1} A(b)`.
 
     Example:

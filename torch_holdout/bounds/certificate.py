@@ -168,7 +168,8 @@ def certify_transcript(
 
     A release: the sampling bound plus the exact noise tail over the budget, half a grid step and
     half a level. A guess: the sampling bound, the threshold, and one-sided tails of the threshold
-    and comparison noise. The failure probability is divided evenly between sampling and noise.
+    and comparison noise. With noise the failure probability is divided evenly between sampling and
+    noise; without, all of it is for sampling.
 
     Example:
         >>> facts = Transcript(queries=50, releases=5, last_release=50, budget=5, rounds=5)

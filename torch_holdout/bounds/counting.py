@@ -54,12 +54,13 @@ def counting_anytime(
 def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failure: float) -> float:
     r"""The same for a number of queries m and a budget B fixed beforehand.
 
-    A released query has at most B - 1 releases before it; over all positions these are
+    A query that is answered has at most B - 1 releases before it; over all positions these are
     :math:`\sum_{b<B} \binom{m}{b+1} G^b` functions:
 
     .. math:: \tau = \sqrt{\frac{\ln(2/\beta) + \ln \sum_{b=0}^{B-1} \binom{m}{b+1} G^b}{2u}}
 
-    Covers releases only. Vacuous when the result is 1 or more.
+    Covers the first m queries only, guesses too: what is between a guess and the holdout's mean
+    comes on top. Vacuous when the result is 1 or more.
 
     Example:
         >>> round(counting_fixed(10_000, queries=1000, budget=20, answers=100, failure=0.05), 3)

@@ -151,7 +151,8 @@ class Ledger:
         Args:
             name: The holdout's name.
             registration: Everything that is fixed; any difference is refused, except that a
-                statistic may be added whose units value is registered already.
+                statistic may be added whose units value is registered already (after the first
+                query: with the same cut into units).
             budget: Releases allowed.
             private: Whether the noise gives privacy at all.
             fingerprint: The data's fingerprint, or None.
@@ -404,11 +405,13 @@ def _merged(
     row: Any, stored: dict[str, Any], given: dict[str, Any], keyed: str | None, *, lenient: bool
 ) -> dict[str, Any]:
     """Return the stored registration with the statistics that were added, or refuse."""
-    known = {statistic["units"] for statistic in stored["statistics"].values()}
+    # Other cuts into as many units have a certificate of another theorem: not after an answer.
+    part = _cut if row.queries else _units
+    known = {part(statistic) for statistic in stored["statistics"].values()}
     added = {
         key: statistic
         for key, statistic in given["statistics"].items()
-        if key not in stored["statistics"] and statistic["units"] in known
+        if key not in stored["statistics"] and part(statistic) in known
     }
     if added and row.queries and stored.get("mechanism", {}).get("kind") == "ladder":
         raise HoldoutMismatchError(
@@ -421,6 +424,14 @@ def _merged(
         given = given | {"statistics": merged["statistics"] | given["statistics"]}
     _require_same(row, merged, given, keyed)
     return merged
+
+
+def _units(statistic: dict[str, Any]) -> object:
+    return statistic["units"]
+
+
+def _cut(statistic: dict[str, Any]) -> object:
+    return statistic["units"], statistic.get("seed")
 
 
 def _require_same(
