@@ -15,6 +15,7 @@ from functools import lru_cache
 from torch_holdout.checks import require_between, require_whole
 
 _EXACT_UP_TO = 100_000
+_ROUNDING = 1e-8  # of a delta: more than double precision takes away from so many mechanisms
 
 
 @lru_cache(maxsize=256)
@@ -43,7 +44,7 @@ def compose_pure(epsilon: float, count: int, delta: float | None = None) -> floa
     low, high = 0.0, total
     while high - low > 1e-9 * total:
         middle = (low + high) / 2
-        if delta_of_pure(epsilon, count, middle) > delta:
+        if delta_of_pure(epsilon, count, middle) * (1 + _ROUNDING) > delta:
             low = middle
         else:
             high = middle
