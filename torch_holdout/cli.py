@@ -109,7 +109,7 @@ def demo(
     """
     if picture.is_dir():
         picture = picture / "demo.png"
-    if picture.suffix in (".html", ".txt"):
+    if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
         raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
     from torch_holdout.experiments.demo import demo as run
 
