@@ -28,7 +28,7 @@ _MANY = 3  # statistics, beyond which a headline names none
 NEXT = "the next number, if it is released,"  # a later one may be farther off
 HELP = (
     "A larger holdout, fewer releases, or a part of the data that is opened only once would "
-    "certify more; more noise would not."
+    "certify more; more noise seldom would."
 )
 
 
