@@ -1,5 +1,6 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -467,10 +468,13 @@ class HoldoutGuardHooks:
 
 def _name_of(trainer: Any) -> str:
     """Name a run by its logger's folder (loggers without one are not asked), or by the time."""
-    folder = getattr(trainer.logger, "log_dir", None) if trainer.is_global_zero else None
+    folder = None
+    if trainer.is_global_zero:
+        with contextlib.suppress(Exception):  # whatever a logger does, a label stops no run
+            folder = Path(trainer.logger.log_dir)
     if folder is None:
         return f"{trainer.state.fn.value} of {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    return as_run_name("/".join(Path(folder).parts[-2:]))
+    return as_run_name("/".join(folder.parts[-2:]))
 
 
 def _evaluating(trainer: Any) -> bool:

@@ -109,7 +109,7 @@ def demo(
     """
     if picture.is_dir():
         picture = picture / "demo.png"
-    if picture.suffix in (".html", ".txt"):
+    if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
         raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
     from torch_holdout.experiments.demo import demo as run
 
@@ -186,7 +186,7 @@ def status(
     from torch_holdout.prediction.status import status_of
 
     with _plainly():
-        opened = Ledger(_ledger_url(ledger))
+        opened = Ledger(_ledger_url(ledger), reads_only=True)
         holdouts, records = opened.accounts(), opened.records_accounts()
         if name is not None and name not in holdouts | records:
             raise HoldoutError(
@@ -239,7 +239,7 @@ def report(
     with _plainly():
         if as_json and as_csv:
             raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
-        opened = Ledger(_ledger_url(ledger))
+        opened = Ledger(_ledger_url(ledger), reads_only=True)
         found = summarise(opened, failure, name)
         if output is not None or not (as_json or as_csv):
             place = write(found, output or Path("report.html"))

@@ -42,9 +42,12 @@ def test_wrong_words_get_a_sentence(tmp_path):
     found = run("demo", "--epochs", "none", cwd=tmp_path)
     assert found.returncode == 2
     assert "Traceback" not in found.stderr
-    page = run("demo", "--picture", "demo.html", cwd=tmp_path)
-    assert page.returncode == 2
-    assert "demo.png would be" in page.stderr
+    (tmp_path / "holdout.db").write_text("a ledger")
+    for name in ("demo.html", "holdout.db"):
+        page = run("demo", "--picture", name, cwd=tmp_path)
+        assert page.returncode == 2
+        assert "demo.png would be" in page.stderr
+    assert (tmp_path / "holdout.db").read_text() == "a ledger"
 
 
 def test_only_a_release_is_chosen():

@@ -52,7 +52,21 @@ class Silent(package("lightning.pytorch").loggers.Logger):
         pass
 
 
-@pytest.mark.parametrize("logger", [False, Silent()])
+class Failing(Silent):
+    """A logger that has no folder yet, and says so."""
+
+    @property
+    def log_dir(self):
+        raise RuntimeError("not started")
+
+
+class Odd(Silent):
+    """A logger whose folder is none."""
+
+    log_dir = 17
+
+
+@pytest.mark.parametrize("logger", [False, Silent(), Failing(), Odd()])
 def test_without_a_folder_the_run_is_named_by_its_start(logger):
     account = holdout()
     run = trainer([guard_class("lightning.pytorch")(account)], max_epochs=1, logger=logger)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger import Ledger, mounts
+from torch_holdout.ledger import Ledger, mounts, verify
 from torch_holdout.ledger.mounts import file_system, is_shared
 
 TABLE = r"""
@@ -104,6 +104,18 @@ def test_also_through_a_link_and_when_it_exists(tmp_path, monkeypatch):
     table.write_text(table.read_text().replace("ext4 server", "fuse.sshfs server"))
     with pytest.raises(LedgerError, match=r"fuse\.sshfs"):
         Ledger(f"sqlite:///{tmp_path}/link/holdout.db").names()
+
+
+def test_also_to_readers(tmp_path, monkeypatch):
+    """SQLite lets a reader write side files, and these are shared memory with the writers."""
+    folder = mounted(tmp_path, monkeypatch, "ext4")
+    register(f"sqlite:///{folder}/holdout.db")
+    table = tmp_path / "mountinfo"
+    table.write_text(table.read_text().replace("ext4 server", "nfs4 server"))
+    with pytest.raises(LedgerError, match="network file system"):
+        Ledger(f"sqlite:///{folder}/holdout.db", reads_only=True).accounts()
+    with pytest.raises(LedgerError, match="network file system"):
+        verify(f"sqlite:///{folder}/holdout.db")
 
 
 def test_where_nothing_is_known_nothing_is_refused(tmp_path, monkeypatch):

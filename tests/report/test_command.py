@@ -180,14 +180,44 @@ def test_an_empty_ledger(tmp_path):
     assert call(tmp_path / "empty.db", "--csv").stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o400])
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_ledgers_of_earlier_versions(tmp_path, version):
+def test_ledgers_of_earlier_versions_stay_what_they_are(tmp_path, version, mode):
+    """Runs of the earlier version may still be writing to it; an archived one is read-only."""
     assets = Path(__file__).parent.parent / "assets"
     shutil.copy(assets / f"ledger_{version}.db", tmp_path / "old.db")
-    (tmp_path / "old.db").chmod(0o600)
+    (tmp_path / "old.db").chmod(mode)
+    before = (tmp_path / "old.db").read_bytes()
     found = call(tmp_path / "old.db", "-o", tmp_path / "page.html")
     assert (found.exit_code, found.stderr) == (0, "")
     assert "Releases left" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    for command in (("report", "--json"), ("report", "--csv"), ("status",)):
+        name, *options = command
+        found = CliRunner().invoke(app, [name, str(tmp_path / "old.db"), *options])
+        assert (found.exit_code, found.stderr) == (0, "")
+    assert (tmp_path / "old.db").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("UPDATE th_runs SET run = x'ff00'", "the name of a run is no text"),
+        ("UPDATE th_refusals SET count = 'many'", "what was asked too late is miscounted"),
+        ("UPDATE th_refusals SET count = -3", "what was asked too late is miscounted"),
+        ("UPDATE th_refusals SET last_at = x'00'", "what was asked too late is miscounted"),
+    ],
+)
+def test_labels_that_cannot_be_read_are_a_sentence(ledger, tmp_path, damage, sentence):
+    with sqlite3.connect(ledger) as connection:
+        connection.execute(damage)
+    connection.close()
+    found = call(ledger, "-o", tmp_path / "page.html")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert sentence in found.stderr
+    assert not (tmp_path / "page.html").exists()
+    checked = CliRunner().invoke(app, ["verify", str(ledger)])
+    assert checked.exit_code == 1
+    assert f"the ledger: {sentence}" in checked.stdout
 
 
 def test_hostile_names_in_a_terminal(tmp_path):

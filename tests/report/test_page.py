@@ -1,5 +1,6 @@
 """The page: self-contained, hostile names stay text, and nothing secret is in it."""
 
+import os
 import sqlite3
 from html.parser import HTMLParser
 from pathlib import Path
@@ -183,8 +184,24 @@ class TestWriting:
     def test_nor_over_a_link_to_one(self, tmp_path, report):
         make_holdout(f"sqlite:///{tmp_path}/holdout.db").status()
         (tmp_path / "link.html").symlink_to(tmp_path / "holdout.db")
-        with pytest.raises(HoldoutError, match="is a ledger"):
-            write(report, tmp_path / "link.html")
+        (tmp_path / "side.html").symlink_to(tmp_path / "holdout.db-wal")
+        for link in ("link.html", "side.html"):
+            with pytest.raises(HoldoutError, match="is a ledger"):
+                write(report, tmp_path / link)
+
+    def test_a_link_stays_one(self, tmp_path, report):
+        (tmp_path / "link.html").symlink_to(tmp_path / "page.html")
+        assert write(report, tmp_path / "link.html") == tmp_path / "link.html"
+        assert (tmp_path / "link.html").is_symlink()
+        assert (tmp_path / "page.html").read_text(encoding="utf-8") == page(report)
+
+    def test_a_device_or_pipe_is_not_replaced(self, tmp_path, report):
+        """As root, ``-o /dev/null`` would make that a file, for everyone on the machine."""
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(HoldoutError, match="Expected a file for the page"):
+            write(report, tmp_path / "pipe")
+        assert (tmp_path / "pipe").is_fifo()
+        assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
     def test_a_place_that_cannot_be(self, tmp_path, report):
         (tmp_path / "file").write_text("")
@@ -192,6 +209,8 @@ class TestWriting:
             write(report, tmp_path / "file" / "page.html")
         with pytest.raises(HoldoutError, match="cannot"):
             write(report, Path("a\0b.html"))
+        with pytest.raises(HoldoutError, match="cannot: File name too long"):
+            write(report, tmp_path / ("x" * 300))
 
 
 def test_the_headline_is_the_terminals(report):

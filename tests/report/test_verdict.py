@@ -7,16 +7,19 @@ from dataclasses import replace
 import pytest
 import torch
 import torch_holdout as th
-from torch_holdout.report.summary import summarise
+from torch_holdout.report.page import page
+from torch_holdout.report.summary import RUNS, summarise
 from torch_holdout.report.verdict import (
     HELP,
     headline,
     not_promised,
     overlapping,
     paragraph,
+    reach,
     records_headline,
     records_not_promised,
     records_verdict,
+    told,
     verdict,
 )
 from torch_holdout.report.wording import distance_text
@@ -49,9 +52,49 @@ class TestHeadline:
         found = report_of(large())
         distance = distance_text(found.certificate.user_tolerance["val_acc"])
         assert headline(found) == (
-            f"Nothing has been asked yet, 5 releases left; the next released number is within "
-            f"{distance} of the truth with 95 % confidence."
+            f"Nothing has been asked yet, 5 releases left; the next number, if it is released, "
+            f"is within {distance} of the truth with 95 % confidence."
         )
+
+    def test_the_next_number_is_not_the_next_release(self):
+        """A release that comes after guesses may be farther off than was said before them."""
+        mechanism = th.Thresholdout(threshold=0.02, sigma=0.0005, guess="train")
+        holdout = large(mechanism=mechanism, statistics={"val_acc": th.ZeroOne()})
+        fresh = report_of(holdout)
+        for query in range(20):
+            ask(holdout, 8000, f"{query}", guess=0.4)
+        ask(holdout, 8000, "released", guess=0.9)
+        (found,) = report_of(holdout).statistics
+        assert found.releases == 1
+        assert found.tolerance > fresh.statistics[0].tolerance
+        assert "the next number, if it is released, is" in headline(fresh)
+        assert reach(fresh.statistics[0], fresh).startswith("the next answer, if it is released,")
+
+    def test_the_first_number_of_two_statistics(self):
+        found = report_of(
+            large(statistics={"val_loss": th.BoundedMean(0.0, 5.0), "val_acc": th.ZeroOne()})
+        )
+        loss, acc = (distance_text(t) for t in found.certificate.user_tolerance.values())
+        assert (
+            f"with 95 % confidence the next number, if it is released, is within {loss} (val_loss) "
+            f"or {acc} (val_acc) of the truth"
+        ) in headline(found)
+
+    def test_nothing_is_said_of_a_statistic_without_a_release(self):
+        """The certificate holds for the releases so far: the next one may be farther off."""
+        holdout = large(statistics={"val_acc": th.ZeroOne(), "other": th.ZeroOne()}, budget=3)
+        ask(holdout, 8000, "a")
+        ask(holdout, 12_000, "b")
+        found = report_of(holdout)
+        acc, other = found.statistics
+        assert [s.name for s in told(found)] == ["val_acc"]
+        assert reach(acc, found).startswith(f"each release within {distance_text(acc.tolerance)}")
+        assert reach(other, found) == "no release to claim anything of"
+        text = page(summarise(holdout._ledger))
+        assert "no release to claim anything of" in text
+        assert text.count("&plusmn;") == 1
+        holdout.release("other", sums_of(holdout, correct(100, 20_000), "other"), query="a")
+        assert report_of(holdout).statistics[1].tolerance > other.tolerance
 
     def test_the_sentence_of_a_running_account(self):
         holdout = large()
@@ -104,7 +147,7 @@ class TestHeadline:
         for name in names:
             holdout.release(name, sums_of(holdout, correct(9000, 20_000), name), query="a")
         text = headline(report_of(holdout))
-        assert re.search(r"every released number is off by at most [\d.]+ % of its range", text)
+        assert re.search(r"each released number is off by at most [\d.]+ % of its range", text)
         assert "s3" not in text
 
     @pytest.mark.parametrize(("failure", "said"), [(0.01, "99 %"), (1e-30, "more than 99.9999")])
@@ -168,7 +211,7 @@ class TestCertificate:
         ask(holdout, 8000, "a")
         holdout.release("blocky", sums_of(holdout, torch.ones(20_000), "blocky"), query="a")
         found = report_of(holdout)
-        assert "; of blocky the certificate says nothing useful" in headline(found)
+        assert "; but of blocky the certificate says nothing useful" in headline(found)
         assert any(
             "blocky is a mean over 8 blocks of about 2,500 examples each" in sentence
             for sentence in not_promised(found)
@@ -239,6 +282,23 @@ class TestRuns:
         touching = replace(second, best=replace(second.best, high=first.best.low))
         assert overlapping(replace(found, runs=(first, touching)))[1] == [touching]
 
+    def test_those_that_are_not_listed_are_not_spoken_for(self):
+        """They are worse but came later: their intervals are wider, and may reach the best."""
+        holdout = large(
+            size=8000, mechanism=th.LaplaceMechanism(epsilon=1.0), budget=200, seed=1, grid=512
+        )
+        counts = [7200, *[5500] * RUNS, *[5470] * 95]
+        for number, count in enumerate(counts):
+            with th.named_run(f"run {number}"):
+                ask(holdout, count, f"{number}")
+        found = report_of(holdout)
+        (statistic,) = found.statistics
+        first, *_, last = holdout.intervals()
+        assert statistic.runs_released == len(counts)
+        assert first.low <= last.high
+        compared = f"the {RUNS - 1} next best of {len(counts) - 1} others with a release"
+        assert f"is told apart from {compared}" in about(found, "Runs")
+
     def test_a_single_run_is_compared_with_nothing(self):
         assert about(self.asked({"a": 1000}), "Runs") == ""
 
@@ -256,6 +316,15 @@ class TestGuesses:
         holdout = large(mechanism=th.SparseVector(threshold=0.2, sigma=0.0005))
         ask(holdout, 8000, "a", guess=0.4)
         assert "the caller's own value" in about(report_of(holdout), "Guesses")
+
+    def test_a_registered_first_guess_is_no_release(self):
+        mechanism = th.Thresholdout(
+            threshold=0.2, sigma=0.0005, guess="last", initial={"val_acc": 0.4}
+        )
+        holdout = large(mechanism=mechanism)
+        assert ask(holdout, 8000, "a").kind == "guess"
+        text = about(report_of(holdout), "Guesses")
+        assert "the last release or the registered first guess again" in text
 
     def test_none_are_not_spoken_of(self):
         holdout = large(mechanism=th.LaplaceMechanism(epsilon=0.1))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger.account import Account, Kind, check_rows, parsed_registration
-from torch_holdout.ledger.backend import now
+from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.records import (
@@ -23,6 +23,7 @@ from torch_holdout.ledger.records import (
 )
 from torch_holdout.ledger.schema import (
     PICO,
+    SCHEMA_VERSION,
     charges,
     holdouts,
     keys,
@@ -34,6 +35,8 @@ from torch_holdout.ledger.schema import (
 )
 from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
 from torch_holdout.noise import fresh_secret
+
+_WITH_RECORDS, _WITH_RUNS = 2, 3  # schema versions
 
 
 @final
@@ -121,6 +124,11 @@ class Charged:
 class Ledger:
     """The accounts behind one URL.
 
+    Args:
+        url: Where.
+        reads_only: Change nothing, not even the file of an older version, and open what may not be
+            written to.
+
     Example:
         >>> ledger = Ledger("memory://")
         >>> account = ledger.register(
@@ -131,8 +139,10 @@ class Ledger:
         3
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, reads_only: bool = False) -> None:
         self._backend = backend_for(url)
+        self._reads_only = reads_only
+        self._version = SCHEMA_VERSION  # what is opened to be written to is upgraded first
         self._connected: sa.Engine | None = None
         self.address = self._backend.address
 
@@ -236,26 +246,34 @@ class Ledger:
             runs.c.position == queries.c.position
         )
         with self._transaction(reads_only=True) as connection:
+            named = self._version >= _WITH_RUNS
+            wanted = sa.select(*asked, queries.c.asked_at, *([runs.c.run] if named else []))
+            wanted = wanted.join(holdouts, holdouts.c.id == queries.c.holdout_id)
             found = connection.execute(
-                sa.select(*asked, queries.c.asked_at, runs.c.run)
-                .join(holdouts, holdouts.c.id == queries.c.holdout_id)
-                .outerjoin(runs, of_query)
+                (wanted.outerjoin(runs, of_query) if named else wanted)
                 .where(holdouts.c.account == account)
                 .order_by(queries.c.position)
             )
-            return [Recorded(*row) for row in found]
+            answers = [Recorded(*row) for row in found]
+        if not all(isinstance(answer.run, str | None) for answer in answers):
+            raise damaged_ledger(self.address, ["the name of a run is no text"])
+        return answers
 
     def refusals(self, account: str) -> list[Refusal]:
         """List what was asked after the budget was gone, by statistic and run."""
         asked = (refusals.c.statistic, refusals.c.run, refusals.c.count)
         with self._transaction(reads_only=True) as connection:
-            found = connection.execute(
+            if self._version < _WITH_RUNS:
+                return []
+            rows = connection.execute(
                 sa.select(*asked, refusals.c.first_at, refusals.c.last_at)
                 .join(holdouts, holdouts.c.id == refusals.c.holdout_id)
                 .where(holdouts.c.account == account)
                 .order_by(refusals.c.first_at, refusals.c.statistic, refusals.c.run)
-            )
-            return [Refusal(row[0], row[1] or None, *row[2:]) for row in found]
+            ).all()
+        if not all(is_refusal(row) for row in rows):
+            raise damaged_ledger(self.address, ["what was asked too late is miscounted"])
+        return [Refusal(row[0], row[1] or None, *row[2:]) for row in rows]
 
     def accounts(self) -> dict[str, str]:
         """Return the accounts' ids by the holdouts' names, oldest first."""
@@ -344,6 +362,8 @@ class Ledger:
     def records_accounts(self) -> dict[str, str]:
         """Return the records accounts' ids by name, oldest first."""
         with self._transaction(reads_only=True) as connection:
+            if self._version < _WITH_RECORDS:
+                return {}
             found = connection.execute(
                 sa.select(records.c.name, records.c.account).order_by(records.c.id)
             )
@@ -360,8 +380,10 @@ class Ledger:
         self, *, reads_only: bool = False, create: bool = False
     ) -> Iterator[sa.Connection]:
         if self._connected is None:
-            with self._backend.exclusive(reads_only=False):
-                self._connected = self._backend.connect(create=create)
+            with self._backend.exclusive(reads_only=self._reads_only):
+                self._connected = (
+                    self._reader() if self._reads_only else self._backend.connect(create=create)
+                )
         committing = False
         with self._backend.exclusive(reads_only=reads_only):
             try:
@@ -374,6 +396,28 @@ class Ledger:
             else:
                 return
         raise failure from None
+
+    def _reader(self) -> sa.Engine:
+        """Return an engine that changes nothing, on a ledger of any version that is not damaged."""
+        engine = self._backend.reading()
+        try:
+            with self._backend.begin(engine, reads_only=True) as connection:
+                self._version = stored_version(connection, self.address)
+                problems = self._backend.problems(connection)
+        except self._backend.errors as error:
+            failure = self._backend.explain(error, committing=False)
+        else:
+            if problems:
+                raise damaged_ledger(self.address, problems)
+            return engine
+        raise failure from None
+
+
+def is_refusal(row: Any) -> bool:
+    """Whether a row counts late queries: its statistic, run, count and times are of their kinds."""
+    statistic, run, count, first_at, last_at = row
+    texts = all(isinstance(text, str) for text in (statistic, run, first_at, last_at))
+    return texts and isinstance(count, int) and count > 0
 
 
 def _locked(connection: sa.Connection, table: sa.Table, which: sa.ColumnElement[bool]) -> Any:

@@ -86,8 +86,10 @@ class SqliteBackend:
 
     def reading(self) -> sa.Engine:
         """Return an engine that changes nothing, not even the file of an older version."""
+        self._refuse_network()
         with turn(self._path):
             self._check_header()
+        self._warn_of_readers()
         engine = _file_engine(self._path, access=self._reading_access())
         sa.event.listen(engine, "connect", lambda own, _: own.execute("PRAGMA query_only = ON"))
         return engine
@@ -183,11 +185,14 @@ class SqliteBackend:
                 f"Expected to write to the ledger {self._path}, but it is read-only. Every answer "
                 f"is recorded before it is given; make the file writable (chmod 600)."
             )
-        if stat.S_IMODE(mode) & 0o077:
+        self._warn_of_readers()
+
+    def _warn_of_readers(self) -> None:
+        mode = stat.S_IMODE(self._path.stat().st_mode)
+        if mode & 0o077:
             warnings.warn(
-                f"The ledger {self._path} can be read by other users (mode "
-                f"{stat.S_IMODE(mode):o}). It holds the open round's secret threshold and is as "
-                f"confidential as the holdout: chmod 600.",
+                f"The ledger {self._path} can be read by other users (mode {mode:o}). It holds the "
+                f"open round's secret threshold and is as confidential as the holdout: chmod 600.",
                 HoldoutWarning,
                 stacklevel=2,
             )

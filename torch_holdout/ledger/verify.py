@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import Backend, reason, stored_version
 from torch_holdout.ledger.engines import backend_for
+from torch_holdout.ledger.ledger import is_refusal
 from torch_holdout.ledger.schema import (
     charges,
     holdouts,
@@ -96,6 +97,8 @@ class _Reader:
         version = self._version()
         self._part(None, lambda opened: ((None, p) for p in self._backend.problems(opened)))
         self._part(None, _secret_key_problems)
+        if version > 2:
+            self._part(None, _label_problems)
         names: dict[str, list[Any]] = {"holdouts": [], "records": []}
         for kind, table, rows, check in _accounts(version):
             children = [rows, *_side_tables(kind, version)]
@@ -208,6 +211,15 @@ def _secret_key_problems(connection: sa.Connection) -> Iterator[tuple[None, str]
     found = connection.execute(sa.select(keys.c.purpose)).scalars().all()
     if list(found) != ["fingerprint"]:
         yield None, "expected one secret key for fingerprints: renamed data may not be recognised"
+
+
+def _label_problems(connection: sa.Connection) -> Iterator[tuple[None, str]]:
+    """Look at what only people read: it must be readable."""
+    if not all(isinstance(run, str) for run in connection.execute(sa.select(runs.c.run)).scalars()):
+        yield None, "the name of a run is no text"
+    late = connection.execute(sa.select(*list(refusals.c)[1:]))
+    if not all(map(is_refusal, late)):
+        yield None, "what was asked too late is miscounted"
 
 
 def _table_problems(

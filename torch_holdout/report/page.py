@@ -39,18 +39,19 @@ def write(report: Report, path: Path) -> Path:
         >>> write(summarise(Ledger("memory://")), Path(tempfile.mkdtemp())).name
         'report.html'
     """
-    path = path / "report.html" if path.is_dir() else path
     content = page(report)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        _refuse_database(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = path / "report.html" if path.is_dir() else path
+        place = path.resolve()  # a link stays, and what it points to is replaced
+        _refuse_other(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = place.with_name(f".{place.name}.{os.getpid()}.tmp")
         try:
             unfinished.write_text(content, encoding="utf-8")
-            unfinished.replace(path)
+            unfinished.replace(place)
         finally:
             unfinished.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise HoldoutError(
             f"Expected a place for the page that can be written, but {path} cannot: {why}."
@@ -58,8 +59,13 @@ def write(report: Report, path: Path) -> Path:
     return path
 
 
-def _refuse_database(path: Path) -> None:
-    """Never write over a ledger, this one or another, or over the files that belong to it."""
+def _refuse_other(path: Path) -> None:
+    """Never replace a device or a pipe, a ledger, or a file that belongs to one."""
+    if path.exists() and not path.is_file():
+        raise HoldoutError(
+            f"Expected a file for the page, but {path} is a device, a pipe or something else. "
+            f"Nothing was written. Choose another place with --output."
+        )
     belongs = [path.name.removesuffix(end) for end in _COMPANIONS if path.name.endswith(end)]
     taken = any(path.with_name(name).exists() for name in belongs)
     if not taken and path.is_file():

@@ -89,6 +89,7 @@ class StatisticReport:
         tolerance: The certificate's, in user units; ``share`` is the same normalised.
         drawn: Answers for the chart, in order; ``left_out`` others are not in it.
         runs: The best first; ``runs_left_out`` others are not in it.
+        runs_released: How many of all runs have a release.
     """
 
     name: str
@@ -108,6 +109,7 @@ class StatisticReport:
     left_out: int
     runs: tuple[Run, ...]
     runs_left_out: int
+    runs_released: int
     stale: tuple[Stale, ...]
 
 
@@ -346,6 +348,7 @@ def _statistic(
             for run, own, refused in runs[:RUNS]
         ),
         runs_left_out=max(0, len(runs) - RUNS),
+        runs_released=len({answer.run for answer in released}),
         stale=tuple(_stale(refusal, last_of) for refusal in refusals),
     )
 

@@ -25,9 +25,10 @@ USELESS = 0.5  # normalised: such an interval around the middle covers everythin
 WEAK = 0.1
 LARGE_EPSILON = 10
 _MANY = 3  # statistics, beyond which a headline names none
+NEXT = "the next number, if it is released,"  # a later one may be farther off
 HELP = (
     "A larger holdout, fewer releases, or a part of the data that is opened only once would "
-    "certify more; more noise would not."
+    "certify more; more noise seldom would."
 )
 
 
@@ -168,6 +169,27 @@ def records_not_promised(records: RecordsReport) -> tuple[str, ...]:
     return tuple(found)
 
 
+def told(holdout: HoldoutReport) -> list[StatisticReport]:
+    """Return the statistics that the certificate speaks of: those released, at first all of them.
+
+    Once there are releases it holds for these, not for the next one, which may be farther off.
+    """
+    return [s for s in holdout.statistics if s.releases or not holdout.status.releases]
+
+
+def reach(statistic: StatisticReport, holdout: HoldoutReport) -> str:
+    """Say how far a statistic's answers can be off."""
+    if statistic in told(holdout):
+        which = "each release" if statistic.releases else "the next answer, if it is released,"
+        found = f"{which} within {distance_text(statistic.tolerance)} of the truth"
+    else:
+        found = "no release to claim anything of"
+    guess = None if holdout.certificate.one_sided_guesses else statistic.guess_tolerance
+    if guess is None or not statistic.guesses:
+        return found
+    return f"{found}, a guess within {distance_text(guess)}"
+
+
 def confidence(holdout: HoldoutReport) -> str:
     """Write the certificate's confidence."""
     return confidence_text(holdout.certificate.failure)
@@ -186,38 +208,38 @@ def _worth(holdout: HoldoutReport) -> str:
     status = holdout.status
     if status.queries and not status.releases:
         return "nothing has been released, so there is nothing to report"
-    told = [s for s in holdout.statistics if s.releases or not status.releases]
-    usable = [s for s in told if s.share <= USELESS]
+    spoken = told(holdout)
+    usable = [s for s in spoken if s.share <= USELESS]
     confident = f"with {confidence(holdout)} confidence"
     if not usable:
         return "the certificate says nothing useful"
-    if len(told) == 1:
-        distance = distance_text(told[0].tolerance)
-        what = "each released number is" if status.releases else "the next released number is"
-        return f"{what} within {distance} of the truth {confident}"
-    if len(told) > _MANY:
+    what = "each released number" if status.releases else NEXT
+    if len(spoken) == 1:
+        return f"{what} is within {distance_text(spoken[0].tolerance)} of the truth {confident}"
+    if len(spoken) > _MANY:
         most = percent_text(float(distance_text(max(s.share for s in usable))))
-        what = "every released number" if status.releases else "the next released number"
-        return f"{what} is off by at most {most} of its range {confident}{_silent(told)}"
+        return f"{what} is off by at most {most} of its range {confident}{_silent(spoken)}"
+    if not status.releases:
+        claims = [f"{distance_text(s.tolerance)} ({_short(s)})" for s in usable]
+        within = " or ".join(claims)
+        return f"{confident} {NEXT} is within {within} of the truth{_silent(spoken)}"
     verbs = ["is within", *["within"] * (len(usable) - 1)]
     claims = [
         f"{_short(s)} {verb} {distance_text(s.tolerance)}"
         for s, verb in zip(usable, verbs, strict=True)
     ]
-    what = "each released" if status.releases else "the next released"
-    return f"{confident} {what} {joined(claims)} of the truth{_silent(told)}"
+    return f"{confident} each released {joined(claims)} of the truth{_silent(spoken)}"
 
 
-def _silent(told: list[StatisticReport]) -> str:
-    silent = [_short(s) for s in told if s.share > USELESS]
-    return f"; of {joined(silent)} the certificate says nothing useful" if silent else ""
+def _silent(spoken: list[StatisticReport]) -> str:
+    silent = [_short(s) for s in spoken if s.share > USELESS]
+    return f"; but of {joined(silent)} the certificate says nothing useful" if silent else ""
 
 
 def _strength(holdout: HoldoutReport) -> str:
     """Say when a claim is weak, and what would help."""
-    told = [s for s in holdout.statistics if s.releases or not holdout.status.releases]
-    useless = [s for s in told if s.share > USELESS]
-    weak = [s for s in told if WEAK < s.share <= USELESS]
+    useless = [s for s in told(holdout) if s.share > USELESS]
+    weak = [s for s in told(holdout) if WEAK < s.share <= USELESS]
     found = []
     if useless:
         which = joined(
@@ -254,7 +276,7 @@ def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
 
 
 def overlapping(statistic: StatisticReport) -> tuple[list[Run], list[Run]]:
-    """Return the runs with a release, and those of them that the best cannot be told from."""
+    """Return the listed runs with a release, and those that the best cannot be told from."""
     released = [run for run in statistic.runs if run.best is not None]
     if not released or released[0].best is None:
         return [], []
@@ -272,16 +294,20 @@ def _side_by_side(statistic: StatisticReport) -> str:
     if len(released) < 2:
         return ""
     others = len(released) - 1
+    left_out = statistic.runs_released - len(released)
+    # Those left out are worse, but their intervals may be wider and reach farther.
+    of_all = f"next best of {others + left_out:,} others" if left_out else "others"
     if not near:
+        which = f"{'the' if left_out else 'all'} {others:,} {of_all}"
+        which = "the other" if others == 1 else which
         return (
-            f"By {_short(statistic)} the best run is told apart from "
-            f"{'the other' if others == 1 else f'all {others:,} others'} with a release: the "
+            f"By {_short(statistic)} the best run is told apart from {which} with a release: the "
             f"intervals do not overlap."
         )
     if len(near) == others:
-        which = "the other run" if others == 1 else f"any of the {others:,} others"
+        which = "the other run" if others == 1 else f"any of the {others:,} {of_all}"
     else:
-        which = f"{len(near):,} of the {others:,} others"
+        which = f"{len(near):,} of the {others:,} {of_all}"
     return (
         f"By {_short(statistic)} the best run cannot be told from {which} with a release: their "
         f"intervals overlap."
@@ -310,7 +336,8 @@ def _source(mechanism: dict[str, object]) -> str:
         return "the training value, which the holdout did not contradict"
     if mechanism["kind"] == "sparse":
         return "the caller's own value, which the holdout did not contradict"
-    return "the last release again, which the holdout did not contradict"
+    first = " or the registered first guess" if mechanism.get("initial") else ""
+    return f"the last release{first} again, which the holdout did not contradict"
 
 
 def _stale(holdout: HoldoutReport) -> str:

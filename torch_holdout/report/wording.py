@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_PLACES, _PLAIN, _DIGITS = 6, 1e9, 8  # beyond these a number is written with an exponent
 _ISOLATE, _END = "\u2068", "\u2069"
 
 
@@ -64,8 +65,8 @@ def fixed_text(value: float, places: int) -> str:
         >>> fixed_text(1234.5, 2), fixed_text(1.5e-9, 11), fixed_text(2e12, 0)
         ('1,234.50', '1.5e-09', '2e+12')
     """
-    plain = places <= 6 and abs(value) < 1e9
-    return f"{value + 0.0:,.{places}f}" if plain else f"{value:.8g}"
+    plain = places <= _PLACES and abs(value) < _PLAIN
+    return f"{value + 0.0:,.{max(places, 0)}f}" if plain else f"{value:.{_DIGITS}g}"
 
 
 def value_text(value: float, step: float) -> str:
@@ -77,10 +78,12 @@ def interval_text(low: float, high: float, step: float) -> str:
     """Write an interval, rounded outwards.
 
     Example:
-        >>> interval_text(0.8567, 0.9412, 0.004)
-        '0.856 to 0.942'
+        >>> interval_text(0.8567, 0.9412, 0.004), interval_text(0.0, 12_345_678_901.0, 1e6)
+        ('0.856 to 0.942', '0 to 1.2345679e+10')
     """
-    places = decimals_for(step)
+    places, largest = decimals_for(step), max(abs(low), abs(high))
+    if largest and (places > _PLACES or largest >= _PLAIN):  # so many digits are written
+        places = min(places, _DIGITS - 1 - math.floor(math.log10(largest)))
     below, above = _down(low, places), -_down(-high, places)
     return f"{fixed_text(below, places)} to {fixed_text(above, places)}"
 
