@@ -5,6 +5,7 @@ import functools
 import inspect
 import logging
 import math
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -473,7 +474,8 @@ def _name_of(trainer: Any) -> str:
         with contextlib.suppress(Exception):  # whatever a logger does, a label stops no run
             folder = Path(trainer.logger.log_dir)
     if folder is None:
-        return f"{trainer.state.fn.value} of {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+        start = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{trainer.state.fn.value} of {start}, process {os.getpid()}"
     return as_run_name("/".join(folder.parts[-2:]))
 
 

@@ -1,5 +1,7 @@
 """Which run asked is kept beside its answers, whoever runs it."""
 
+import os
+
 import optuna
 import pytest
 import torch_holdout as th
@@ -73,7 +75,7 @@ def test_without_a_folder_the_run_is_named_by_its_start(logger):
     fit(run, network())
     (name,) = set(runs_of(account))
     assert name.startswith("fit of 20")
-    assert name.endswith(" UTC")
+    assert name.endswith(f" UTC, process {os.getpid()}")
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

@@ -54,6 +54,12 @@ def test_every_answer_has_its_mark(statistic, narrow):
     assert len(found["stale"]) == sum(s.value is not None for s in statistic.stale)
 
 
+def test_a_stale_value_whose_answer_is_not_drawn_is_in_the_chart(statistic):
+    far = replace(statistic.stale[0], value=statistic.low)
+    low, _ = value_range(replace(statistic, stale=(far,)))
+    assert low == statistic.low < value_range(replace(statistic, stale=()))[0]
+
+
 def test_bands_are_the_intervals(statistic):
     svg = values_chart(statistic)
     released = [s for s in statistic.drawn if s.kind == "release"]

@@ -149,6 +149,11 @@ class TestHeadline:
         text = headline(report_of(holdout))
         assert re.search(r"each released number is off by at most [\d.]+ % of its range", text)
         assert "s3" not in text
+        found = report_of(holdout)
+        first, *others = found.statistics
+        found = replace(found, statistics=(replace(first, share=0.9), *others))
+        assert "; of 4 statistics each released number is off by at most" in headline(found)
+        assert "but of s0 the certificate says nothing useful" in headline(found)
 
     @pytest.mark.parametrize(("failure", "said"), [(0.01, "99 %"), (1e-30, "more than 99.9999")])
     def test_the_confidence_is_the_asked_one(self, failure, said):

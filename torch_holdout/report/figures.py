@@ -106,6 +106,7 @@ def value_range(statistic: StatisticReport) -> tuple[float, float]:
     values = [s.value for s in statistic.drawn]
     released = [s for s in statistic.drawn if s.kind == "release"]
     values += [s.low for s in released] + [s.high for s in released]
+    values += [s.value for s in statistic.stale if s.value is not None]
     if not values:
         return statistic.low, statistic.high
     low, high = min(values), max(values)
@@ -230,7 +231,8 @@ class _ValuesChart:
         if not self.narrow:  # no room for a number each
             number = f"\u00d7{stale.count:,}"
             mark += text(number, x, below, class_="label quiet", text_anchor="middle")
-        said = f"{value_text(value, self.statistic.step)}, stale: shown again {stale.count:,} times"
+        asked = f"stale: {counted(stale.count, 'question')} came after the budget was gone"
+        said = f"{value_text(value, self.statistic.step)}, {asked}"
         return titled(mark, f"{said}{_of_run(stale.run)}")
 
     def _bands(self) -> list[str]:
@@ -291,7 +293,8 @@ def chart_label(statistic: StatisticReport) -> str:
         f"{value_text(min(values), statistic.step)} to {value_text(max(values), statistic.step)}."
     )
     if statistic.stale:
-        found += f" {counted(sum(s.count for s in statistic.stale), 'stale value')} came after."
+        late = counted(sum(s.count for s in statistic.stale), "question")
+        found += f" {late} came after the budget was gone; what is shown for them is stale."
     return found
 
 

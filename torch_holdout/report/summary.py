@@ -157,7 +157,7 @@ class RecordsReport:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything a report shows; it holds no secret and no raw value, because the ledger has none.
+    """Everything a report shows. It reads no secret, and no ledger has a raw value.
 
     Example:
         >>> report = summarise(Ledger("memory://"), failure=0.05)

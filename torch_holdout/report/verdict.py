@@ -218,6 +218,8 @@ def _worth(holdout: HoldoutReport) -> str:
         return f"{what} is within {distance_text(spoken[0].tolerance)} of the truth {confident}"
     if len(spoken) > _MANY:
         most = percent_text(float(distance_text(max(s.share for s in usable))))
+        if len(usable) < len(spoken):
+            what = f"of {len(usable)} statistics {what}"
         return f"{what} is off by at most {most} of its range {confident}{_silent(spoken)}"
     if not status.releases:
         claims = [f"{distance_text(s.tolerance)} ({_short(s)})" for s in usable]
