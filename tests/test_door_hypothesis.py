@@ -123,7 +123,7 @@ def test_twin_that_does_not_charge_is_caught(monkeypatch):
     from torch_holdout.ledger import Account
 
     holdout = make_holdout(statistics={"value": th.BoundedMean(0, 1)}, size=2)
-    monkeypatch.setattr(Account, "record", lambda self, entry, threshold: self.budget_left)
+    monkeypatch.setattr(Account, "record", lambda self, *_: self.budget_left)
     before = holdout.status()
     answer = run(holdout, "value", [torch.tensor([0.1, 0.2])], "a", None, False)
     try:

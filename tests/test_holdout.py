@@ -605,10 +605,10 @@ class TestTracebacks:
         holdout.status()
         record = Account.record
 
-        def failing(self, entry, threshold):
+        def failing(self, entry, *more):
             if where == "statement":
                 self._connection.exec_driver_sql("SELECT * FROM missing")
-            left = record(self, entry, threshold)
+            left = record(self, entry, *more)
             if where == "after":
                 raise ZeroDivisionError(entry.value)
             self._connection.exec_driver_sql("ROLLBACK")  # the commit then finds no transaction
@@ -619,6 +619,7 @@ class TestTracebacks:
         assert error.__context__ is None
         assert error.__cause__ is None
         shown = self.everything(error)
+        assert "TypeError" not in shown  # it failed where it should
         assert "0.74" not in shown  # 37 of 50
         assert str(self.RAW) not in shown
 

@@ -81,8 +81,8 @@ def answer_until_killed(url, log, worker, leaky, rule):
         if leaky:
             record = Account.record
 
-            def too_early(self, entry, threshold):
-                left = record(self, entry, threshold)
+            def too_early(self, entry, *more):
+                left = record(self, entry, *more)
                 print(json.dumps([entry.query, entry.value]), file=file)
                 time.sleep(0.01)
                 return left
