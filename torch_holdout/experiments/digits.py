@@ -101,7 +101,7 @@ def early_stopping(ledger: str, *, epochs: int = 60, progress: bool = True, seed
         budget=20,
         fingerprint=th.fingerprint(val),
     )
-    guard = HoldoutGuard(holdout)
+    guard = HoldoutGuard(holdout, run="demo")
     recorder = _recorder(pl, guard, fresh)
     trainer = pl.Trainer(
         max_epochs=epochs,
