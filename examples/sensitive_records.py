@@ -98,7 +98,8 @@ def main():
     labels = service(fresh.x[:60], tenant="ward 3")
     again = service(fresh.x[:60], tenant="ward 3")
     right = (labels == fresh.y[:60]).float().mean()
-    print(f"60 fresh visits: {right:.2f} right; asked again: {bool((labels == again).all())}")
+    same = "the same" if (labels == again).all() else "something else"
+    print(f"60 fresh visits: {right:.2f} right; asked again: {same}")
     print(service.status())
     beyond = service(fresh.x[60:160], tenant="ward 3")
     print(f"100 more at once: {'none answered' if (beyond == -2).all() else 'answered'}")

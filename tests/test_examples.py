@@ -113,6 +113,7 @@ def test_sensitive_records_stop_at_their_budget(tmp_path):
     first = run("sensitive_records.py", *small)
     assert "adding or removing one user" in first
     assert "buys 100 queries; 100 left" in first
+    assert "asked again: the same" in first
     assert "60 queries answered, 40 left" in first
     assert "100 more at once: none answered" in first
     again = run("sensitive_records.py", *small)

@@ -311,6 +311,12 @@ class TestIdentity:
         with pytest.raises(HoldoutMismatchError, match="does not refill"):
             make_holdout(url, name="again", fingerprint=th.fingerprint(data)).status()
 
+    def test_one_release_is_no_plural(self):
+        holdout = make_holdout()
+        assert "asked 0 times: 0 releases, 0 guesses" in str(holdout.status())
+        ask(holdout, 30, "q")
+        assert "asked 1 time: 1 release, 0 guesses" in str(holdout.status())
+
     def test_without_fingerprint_status_says_so(self):
         assert "renaming is not detected" in str(make_holdout().status())
 

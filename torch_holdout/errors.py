@@ -147,7 +147,7 @@ class LedgerError(HoldoutError):
         Traceback (most recent call last):
             ...
         torch_holdout.errors.LedgerError: Expected a ledger file at
-        /no/such/folder/holdout.db, but that is no file.
+        /no/such/folder/holdout.db, but that is no file. Give the file that the run named.
     """
 
 

@@ -92,7 +92,8 @@ class Status:
         lines = [
             f"holdout {self.name!r}: {self.size} examples, {self.budget_left} of {self.budget} "
             f"releases left{' (exhausted)' if self.exhausted else ''}",
-            f"  asked {self.queries} times: {self.releases} releases, {self.guesses} guesses",
+            f"  asked {_counted(self.queries, 'time')}: {_counted(self.releases, 'release')}, "
+            f"{_counted(self.guesses, 'guess', 'guesses')}",
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
             f"example); {self._spent()}",
         ]
@@ -111,6 +112,10 @@ class Status:
         if self.rho_spent is not None:
             return f"rho {_short(self.rho_spent)} spent (zCDP)"
         return f"{_short(self.epsilon_spent)} spent (pure sum)"
+
+
+def _counted(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _short(value: float) -> str:

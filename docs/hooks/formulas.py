@@ -1,4 +1,4 @@
-r"""Show :math:`...` as MathML, which browsers draw themselves: no script, nothing to fetch.
+r"""Show :math:`...` and .. math:: as MathML, which browsers draw themselves: no script, no fetch.
 
 Only what the docstrings and pages use of LaTeX is known; anything else stops the build.
 """
@@ -6,15 +6,18 @@ Only what the docstrings and pages use of LaTeX is known; anything else stops th
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from markdown import Extension, Markdown
+from markdown.blockprocessors import BlockProcessor
 from markdown.inlinepatterns import InlineProcessor
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 
 FORMULA = r":math:`([^`]+)`"
+DISPLAYED = re.compile(r"\.\. math::\s*(.+)", re.DOTALL)  # on lines of its own, up to an empty one
 PIECE = re.compile(r"\\[a-zA-Z]+|\\.|\d+(?:[.,]\d+)*|\S")
 LETTERS = {
     **{"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "varepsilon": "ε", "eta": "η"},
@@ -25,10 +28,12 @@ SIGNS = {
     **{"le": "≤", "ge": "≥", "ne": "≠", "propto": "∝", "pm": "±", "in": "∈", "mid": "|"},
     **{"mapsto": "↦", "sum": "∑", "prod": "∏", "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈"},
     **{"rceil": "⌉", "cdot": "·", "times": "×", "approx": "≈", "to": "→", "|": "‖", "{": "{"},
-    **{"}": "}", "left": "", "right": "", "bmod": "mod", "dots": "…", "ldots": "…"},
+    **{"}": "}", "bmod": "mod", "dots": "…", "ldots": "…", "exists": "∃", "nabla": "∇"},
 }
+SIGN_TAGS, CLOSING = ("mo", "mspace"), (")", "]")
+BRACKETS = "()[]|"  # as high as a letter; between \\left and \\right as high as what they hold
 FUNCTIONS = ("ln", "log", "exp", "max", "min", "sup", "inf", "tanh", "Pr")
-SPACES = {",": "0.17em", ";": "0.28em", " ": "0.33em", "quad": "1em"}
+SPACES = {",": "0.17em", ";": "0.28em", " ": "0.33em", "quad": "1em", "qquad": "2em"}
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -42,6 +47,7 @@ class Formulas(Extension):
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
         """Read formulas before code, whose mark they share."""
         md.inlinePatterns.register(_Formula(FORMULA, md), "formula", 195)
+        md.parser.blockprocessors.register(_Displayed(md.parser), "displayed formula", 95)
 
 
 class _Formula(InlineProcessor):
@@ -49,6 +55,17 @@ class _Formula(InlineProcessor):
         shown = Element("span", {"class": "formula"})  # scrolls where it is too long for a line
         shown.append(mathml(m.group(1)))
         return shown, m.start(0), m.end(0)
+
+
+class _Displayed(BlockProcessor):
+    def test(self, parent: Element, block: str) -> bool:
+        return DISPLAYED.fullmatch(block) is not None
+
+    def run(self, parent: Element, blocks: list[str]) -> None:
+        shown = Element("div", {"class": "formula"})
+        shown.append(mathml(DISPLAYED.sub(r"\1", blocks.pop(0))))
+        shown[0].set("display", "block")
+        parent.append(shown)
 
 
 def mathml(latex: str) -> Element:
@@ -67,16 +84,37 @@ def mathml(latex: str) -> Element:
 
 
 def _parts(pieces: Iterator[str], whole: str) -> list[Element]:
-    """Read up to the closing brace or the end."""
+    """Read up to the closing brace or bracket, or the end."""
     parts: list[Element] = []
     for piece in pieces:
-        if piece == "}":
+        if piece in ("}", "\\right"):
             break
         if piece in "^_":
             _attach(parts, piece, _next(pieces, whole))
-        else:
+        elif piece not in ("\\bigl", "\\bigr"):
             parts.append(_read(piece, pieces, whole))
-    return parts
+    return _spaced(parts)
+
+
+def _spaced(parts: list[Element]) -> list[Element]:
+    """Part the name of a function from its neighbours, but not from a sign or a bracket."""
+    spaced = parts[:1]
+    for before, part in pairwise(parts):
+        if (_is_function(part) and (before.tag not in SIGN_TAGS or before.text in CLOSING)) or (
+            _is_function(before) and _first(part).tag not in SIGN_TAGS
+        ):
+            spaced.append(Element("mspace", width=SPACES[","]))
+        spaced.append(part)
+    return spaced
+
+
+def _is_function(part: Element) -> bool:
+    name = part[0] if part.tag in ("msub", "msup", "msubsup") else part
+    return name.tag == "mi" and name.text in FUNCTIONS
+
+
+def _first(part: Element) -> Element:
+    return part[0] if part.tag == "mrow" and len(part) else part
 
 
 def _attach(parts: list[Element], mark: str, script: Element) -> None:
@@ -116,7 +154,17 @@ def _read(piece: str, pieces: Iterator[str], whole: str) -> Element:
 def _plain(piece: str) -> Element:
     if piece[:1].isdigit():
         return _text("mn", piece)
-    return _text("mi" if piece.isalpha() else "mo", piece.replace("-", "−"))
+    sign = _text("mi" if piece.isalpha() else "mo", piece.replace("-", "−").replace("'", "′"))
+    if piece in BRACKETS:
+        sign.set("stretchy", "false")
+    return sign
+
+
+def _between(pieces: Iterator[str], whole: str) -> Element:
+    """A row between brackets that are as high as it."""
+    opening = _text("mo", next(pieces, ""))
+    content = _parts(pieces, whole)
+    return _element("mrow", opening, *content, _text("mo", next(pieces, "")))
 
 
 def _upright(pieces: Iterator[str], whole: str) -> Element:
@@ -137,6 +185,8 @@ def _hat(pieces: Iterator[str], whole: str) -> Element:
 
 STRUCTURES = {
     "frac": lambda pieces, whole: _element("mfrac", _next(pieces, whole), _next(pieces, whole)),
+    "tfrac": lambda pieces, whole: _element("mfrac", _next(pieces, whole), _next(pieces, whole)),
+    "left": _between,
     "sqrt": lambda pieces, whole: _element("msqrt", _next(pieces, whole)),
     "binom": _binomial,
     "hat": _hat,

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pkgutil
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -221,7 +222,7 @@ def command_page() -> str:
     lines = ["# Command line", "", str(group.help), ""]
     for command in group.commands.values():  # type: ignore[attr-defined]
         lines += [f"## torch-holdout {command.name}", "", *_paragraphs(command.help or ""), ""]
-        lines += ["| | | default |", "|---|---|---|"]
+        lines += ["| option | what it is | default |", "|---|---|---|"]
         lines += [_parameter(each) for each in command.params]
         lines.append("")
     return "\n".join(lines)
@@ -242,5 +243,7 @@ def _parameter(parameter: Any) -> str:
     else:
         shown = "`, `".join([*parameter.opts, *parameter.secondary_opts])
     default = parameter.default() if callable(parameter.default) else parameter.default
-    given = "required" if parameter.required else "" if default is None else f"`{default}`"
+    default = default.value if isinstance(default, Enum) else default
+    given = "" if default is None or default is False else f"`{default}`"
+    given = "required" if parameter.required else given
     return f"| `{shown}` | {parameter.help or ''} | {given} |"

@@ -152,6 +152,11 @@ def test_a_folder_is_refused(path):
         reopen(path)
 
 
+def test_a_path_in_place_of_a_url_is_told_what_to_write():
+    with pytest.raises(LedgerError, match="For a file write sqlite:/// before its name"):
+        Ledger("holdout.db")
+
+
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 0])
 def test_a_ledger_of_another_schema_is_refused(ledger, path, version):
     edit(path, f"UPDATE th_ledger SET schema_version = {version}")

@@ -139,17 +139,18 @@ def test_small_figures(statistic):
 @pytest.mark.parametrize(("spent", "budget"), [(0, 20), (7, 20), (20, 20), (10, 2000), (0, 2000)])
 def test_the_budget_bar_adds_up(spent, budget):
     root = ET.fromstring(budget_bar(spent, budget))
-    widths = [float(e.get("width")) for e in root.iter() if e.get("class") == "spent"]
+    widths = [float(e.get("width")) for e in root.iter() if e.get("class") == "full"]
+    left = budget - spent
     if budget <= 60:
-        assert len(widths) == spent
+        assert len(widths) == left
     else:
-        assert sum(widths) == pytest.approx(300 * spent / budget)
-    assert root.get("aria-label") == f"{spent} of {budget:,} releases spent"
+        assert sum(widths) == pytest.approx(300 * left / budget)
+    assert root.get("aria-label") == f"{left:,} of {budget:,} releases left"
 
 
 def test_a_share_is_never_more_than_all():
-    assert 'width="300" height="10" class="spent"' in share_bar(1.7, "x")
-    assert "spent" not in share_bar(0.0, "x")
+    assert 'width="300" height="10" class="full"' in share_bar(1.7, "x")
+    assert "full" not in share_bar(0.0, "x")
 
 
 def test_charges_climb():

@@ -13,6 +13,7 @@ from torch_holdout.experiments.doors import STATISTIC, GuardedDoor, RawDoor
 from torch_holdout.experiments.majority import Attack, majority_attack
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import summarise, write
+from torch_holdout.report.wording import distance_text
 
 SIZE, QUERIES, BUDGET = 1000, 500, 20
 
@@ -191,12 +192,13 @@ def _table(run: Run) -> Any:
 
 def _explain(console: Any, run: Run) -> None:
     chosen, certificate = run.chosen, run.holdout.certificate()
+    distance = distance_text(certificate.user_tolerance["val_loss"])
     console.print(
         f"Chosen: epoch {chosen.number}, released val_loss {chosen.published:.3f}; on fresh data "
         f"it is {chosen.fresh:.3f}. The last epoch: {run.epochs[-1].fresh:.3f}.\n\n"
         f"{run.holdout.status()}\n\n"
         f"What the number is worth: with 95 % confidence every released val_loss is within "
-        f"{certificate.user_tolerance['val_loss']:.2f} of the population's (losses go from 0 to "
-        f"5), whatever was done with the answers. That is wide, because {run.holdout.size} "
-        f"examples are few; a larger holdout or fewer releases would narrow it."
+        f"{distance} of the population's (losses go from 0 to 5), whatever was done "
+        f"with the answers. That is wide, because {run.holdout.size} examples are few; a larger "
+        f"holdout or fewer releases would narrow it."
     )

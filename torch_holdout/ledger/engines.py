@@ -34,7 +34,10 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (sa.exc.ArgumentError, ValueError, TypeError, AttributeError):
-        raise LedgerError(f"Expected a ledger URL like {_SUPPORTED}; this one is none.") from None
+        hint = "" if "://" in str(url) else " For a file write sqlite:/// before its name."
+        raise LedgerError(
+            f"Expected a ledger URL like {_SUPPORTED}; this one is none.{hint}"
+        ) from None
     if parsed.password is not None:
         raise LedgerError(
             "Expected no password in the ledger URL, because URLs end up in logs and checkpoints "

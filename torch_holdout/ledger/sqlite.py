@@ -199,7 +199,10 @@ class SqliteBackend:
 
     def _check_header(self) -> None:
         if not self._path.is_file():
-            raise LedgerError(f"Expected a ledger file at {self._path}, but that is no file.")
+            raise LedgerError(
+                f"Expected a ledger file at {self._path}, but that is no file. Give the file that "
+                f"the run named."
+            )
         try:
             with self._path.open("rb") as file:
                 start = file.read(_HEADER)

@@ -70,7 +70,8 @@ def legend_mark(kind: str) -> str:
 
 
 def budget_bar(spent: int, budget: int) -> str:
-    """Draw how many releases are spent: a segment each, or one bar if there are many."""
+    """Draw how many releases are left: a segment each, or one bar if there are many."""
+    left = budget - spent
     parts = budget if budget <= _SEGMENTS else 1
     gap = min(1.0, 30 / parts) if parts > 1 else 0.0
     width = (300 - gap * (parts - 1)) / parts
@@ -81,23 +82,21 @@ def budget_bar(spent: int, budget: int) -> str:
             y=0,
             width=width,
             height=10,
-            class_="spent" if parts > 1 and i < spent else "left",
+            class_="full" if parts > 1 and i < left else "empty",
         )
         for i in range(parts)
     ]
-    if parts == 1 and spent:
-        drawn.append(
-            element("rect", x=0, y=0, width=300 * spent / budget, height=10, class_="spent")
-        )
-    label = f"{spent} of {counted(budget, 'release')} spent"
+    if parts == 1 and left:
+        drawn.append(element("rect", x=0, y=0, width=300 * left / budget, height=10, class_="full"))
+    label = f"{left:,} of {counted(budget, 'release')} left"
     return picture("".join(drawn), 300, 10, label, class_="bar", preserveAspectRatio="none")
 
 
 def share_bar(share: float, label: str) -> str:
     """Draw a share of a whole."""
-    drawn = element("rect", x=0, y=0, width=300, height=10, class_="left")
+    drawn = element("rect", x=0, y=0, width=300, height=10, class_="empty")
     if share > 0:
-        drawn += element("rect", x=0, y=0, width=300 * min(share, 1.0), height=10, class_="spent")
+        drawn += element("rect", x=0, y=0, width=300 * min(share, 1.0), height=10, class_="full")
     return picture(drawn, 300, 10, label, class_="bar", preserveAspectRatio="none")
 
 
