@@ -10,7 +10,18 @@ import torch_holdout
 
 PACKAGE = Path(torch_holdout.__file__).parent
 ORDER = [
-    *("errors", "checks", "runs", "search", "traces", "noise", "ranks", "content", "statistics"),
+    *(
+        "errors",
+        "checks",
+        "runs",
+        "rounding",
+        "search",
+        "traces",
+        "noise",
+        "ranks",
+        "content",
+        "statistics",
+    ),
     *("blockwise", "weights"),
     *("data_fingerprint", "subsets", "results", "mechanisms", "accounting", "bounds", "terms"),
     *(

@@ -120,7 +120,7 @@ class TestPlan:
     def test_a_table_and_a_sentence_each(self):
         found = run("plan", "--size", "10000", "--queries", "200", "--budget", "20")
         assert (found.returncode, found.stderr) == (0, "")
-        for words in ("Ladder", "20 releases", "+-0.0873", "min_delta", "patience", "epsilon"):
+        for words in ("Ladder", "20 releases", "+-0.0874", "min_delta", "patience", "epsilon"):
             assert words in found.stdout
         for start in ("- Mechanism:", "- Budget:", "- Certificate:", "- Privacy:"):
             assert start in found.stdout

@@ -16,6 +16,7 @@ import typer
 
 import torch_holdout
 from torch_holdout.errors import HoldoutError, HoldoutWarning
+from torch_holdout.rounding import up
 
 if TYPE_CHECKING:
     from torch_holdout.audit import Row
@@ -400,9 +401,9 @@ def _print_plan(found: "Plan") -> None:
         "grid": f"{found.grid} intervals",
         "certificate": "nothing"
         if found.certificate.vacuous
-        else f"+-{found.certificate.tolerance:.3g} (normalised)",
+        else f"+-{up(found.certificate.tolerance)} (normalised)",
         "confidence": confidence_text(found.certificate.failure),
-        "epsilon": f"{found.epsilon:.3g}" + ("" if found.delta is None else f" at {found.delta:g}"),
+        "epsilon": up(found.epsilon) + ("" if found.delta is None else f" at {found.delta:g}"),
         "min_delta": f"{found.min_delta:.2g} (times the statistic's range)",
         "patience": str(found.patience),
     }

@@ -29,6 +29,7 @@ from torch_holdout.checks import (
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Ladder, Mechanism, Thresholdout
 from torch_holdout.registration import DEFAULT_RESOLUTION, LARGEST_EPSILON
+from torch_holdout.rounding import up
 from torch_holdout.search import largest_whole, smallest_whole
 from torch_holdout.terms import channel_of, charges_of, is_private
 
@@ -160,7 +161,7 @@ def plan(
     if draft.epsilon > LARGEST_EPSILON:
         raise InvalidArgumentError(
             f"Expected a `budget` that a holdout can be made with, but {budget} releases with the "
-            f"little noise that suits {size} examples cost epsilon {draft.epsilon:.3g}, above "
+            f"little noise that suits {size} examples cost epsilon {up(draft.epsilon)}, above "
             f"{LARGEST_EPSILON:g}. Use fewer releases or more examples."
         )
     return Plan(
@@ -420,7 +421,7 @@ class _Draft:
             self._mechanism(),
             self._budget(),
             f"Certificate: with {sure} confidence every released value is within "
-            f"{claim.tolerance:.3g} of the population's, however the budget is spent in these "
+            f"{up(claim.tolerance)} of the population's, however the budget is spent in these "
             f"queries ({claim.theorem}).",
             self._privacy(),
         ]
@@ -457,7 +458,7 @@ class _Draft:
     def _privacy(self) -> str:
         at = "pure" if self.delta is None else f"at delta {self.delta:g}"
         text = (
-            f"Privacy: epsilon {self.epsilon:.3g} for the whole budget, {at}, replacing one example"
+            f"Privacy: epsilon {up(self.epsilon)} for the whole budget, {at}, replacing one example"
         )
         if self.epsilon > 10:
             return f"{text}; that protects nobody's record: the certificate is what this buys."
@@ -498,7 +499,7 @@ class _Draft:
         if vault:
             sentences.append(
                 f"For one final number keep a vault besides: {vault:,} more examples that nothing "
-                f"reads until the end are within {hoeffding(vault, self.failure):.3g}, once."
+                f"reads until the end are within {up(hoeffding(vault, self.failure))}, once."
             )
         return sentences
 

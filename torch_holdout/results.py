@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
+from torch_holdout.rounding import up
+
 
 @final
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def _short(value: float) -> str:
-    return "infinite (none is guaranteed)" if math.isinf(value) else f"{value:.4g}"
+    return "infinite (none is guaranteed)" if math.isinf(value) else up(value, digits=4)
 
 
 def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from torch_holdout.accounting.pure import compose_pure
 from torch_holdout.accounting.rdp import epsilon_of_rdp
 from torch_holdout.accounting.zcdp import epsilon_of_rho
 from torch_holdout.checks import require_between
+from torch_holdout.rounding import up
 
 
 @final
@@ -29,7 +30,7 @@ class Privacy:
 
     def __str__(self) -> str:
         at = f" at delta {self.delta:g}" if self.delta else ""
-        return f"epsilon {self.epsilon:.4g}{at}, replacing one example ({self.method})"
+        return f"epsilon {up(self.epsilon, digits=4)}{at}, replacing one example ({self.method})"
 
 
 def compose(

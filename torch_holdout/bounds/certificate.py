@@ -19,6 +19,7 @@ from torch_holdout.bounds.brackets import (
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.private_answers import THEOREMS, best_theorem
 from torch_holdout.checks import require_failure
+from torch_holdout.rounding import up
 
 Kind = Literal["release", "guess"]
 SMALLEST_FAILURE = 1e-100
@@ -91,12 +92,12 @@ class Certificate:
             claim = "every released value so far is within"
         else:
             claim = "the next value, if it is released, is within"
-        lines = [f"{confidence} {claim} {self.tolerance:.3g} (normalised) of the population value:"]
+        lines = [f"{confidence} {claim} {up(self.tolerance)} (normalised) of the population value:"]
         side = "is not worse than the truth by more than " if self.one_sided_guesses else "+-"
         for name, distance in self.user_tolerance.items():
             guess = self.user_guess_tolerance.get(name)
-            also = "" if guess is None else f"; a returned guess {side}{guess:.3g}"
-            lines.append(f"  {name} +-{distance:.3g}{also}")
+            also = "" if guess is None else f"; a returned guess {side}{up(guess)}"
+            lines.append(f"  {name} +-{up(distance)}{also}")
         if self.vacuous:
             lines.append("  That says nothing useful: a larger holdout or fewer releases help.")
         lines += [f"  theorem: {self.theorem}", f"  {self.covers}", "  assumes:"]

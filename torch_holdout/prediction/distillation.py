@@ -19,6 +19,7 @@ from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.noise import fresh_secret
 from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS
 from torch_holdout.prediction.predictor import PrivatePredictorHooks
+from torch_holdout.rounding import up
 
 
 @final
@@ -51,7 +52,8 @@ class Distilled:
         at = "" if self.delta is None else f" at delta {self.delta:g}"
         return (
             f"student of {kept} labels (of {len(self.labels)} queries): epsilon "
-            f"{self.epsilon:.4g}{at}, {self.relation}; asking the student costs nothing more"
+            f"{up(self.epsilon, digits=4)}{at}, {self.relation}; asking the student costs nothing "
+            f"more"
         )
 
 

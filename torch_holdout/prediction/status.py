@@ -7,6 +7,7 @@ from typing import final
 from torch_holdout.accounting import sampling_delta
 from torch_holdout.ledger import RecordsSummary
 from torch_holdout.ledger.schema import ZEPTO
+from torch_holdout.rounding import up
 
 
 @final
@@ -44,7 +45,7 @@ class PredictionPlan:
         each = (
             "no pure epsilon"
             if math.isinf(self.epsilon_per_query)
-            else f"pure epsilon {self.epsilon_per_query:.4g}"
+            else f"pure epsilon {up(self.epsilon_per_query, digits=4)}"
         )
         lines = [
             f"{self.mechanism} over {self.num_parts} part{'s' if self.num_parts > 1 else ''}, "
@@ -116,7 +117,9 @@ class PredictionStatus:
             f"{self.share_spent:.1%} of it charged",
         ]
         if self.sampler_error:
-            lines.append(f"  inexact sampling has added at most {self.sampler_error:.1g} to delta")
+            lines.append(
+                f"  inexact sampling has added at most {up(self.sampler_error, digits=1)} to delta"
+            )
         if not self.renaming_detected:
             lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(train_set)")
         if self.seeded:

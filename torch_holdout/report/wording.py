@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from torch_holdout.rounding import floor, up
+
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLACES, _PLAIN, _DIGITS = 6, 1e9, 8  # beyond these a number is written with an exponent
 _ISOLATE, _END = "\u2068", "\u2069"
@@ -84,7 +86,7 @@ def interval_text(low: float, high: float, step: float) -> str:
     places, largest = decimals_for(step), max(abs(low), abs(high))
     if largest and (places > _PLACES or largest >= _PLAIN):  # so many digits are written
         places = min(places, _DIGITS - 1 - math.floor(math.log10(largest)))
-    below, above = _down(low, places), -_down(-high, places)
+    below, above = floor(low, places), -floor(-high, places)
     return f"{fixed_text(below, places)} to {fixed_text(above, places)}"
 
 
@@ -95,10 +97,7 @@ def distance_text(distance: float, digits: int = 2) -> str:
         >>> distance_text(0.0491), distance_text(0.231), distance_text(37.2)
         ('0.05', '0.24', '38')
     """
-    if not 0 < distance < math.inf:
-        return "infinite" if distance == math.inf else f"{distance:g}"
-    places = digits - 1 - math.floor(math.log10(distance))
-    return f"{-_down(-distance, places):.{digits + 4}g}"
+    return up(distance, digits)
 
 
 def cost_text(cost: float) -> str:
@@ -205,11 +204,3 @@ def parameters_text(identity: dict[str, object]) -> str:
         if name != "kind" and value is not None and not isinstance(value, dict)
     ]
     return ", ".join([kind, *parts])
-
-
-def _down(value: float, places: int) -> float:
-    """Round down to a number of decimals, which may be negative; what is on it stays."""
-    scale = 10.0**places
-    nearest = round(value, places)
-    on_it = math.isclose(nearest, value, rel_tol=1e-12, abs_tol=1e-12 / scale)
-    return nearest if on_it else math.floor(value * scale) / scale

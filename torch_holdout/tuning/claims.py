@@ -12,6 +12,7 @@ from torch_holdout.checks import require_instance
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.eval_mode import require_eval
 from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.rounding import outwards
 from torch_holdout.weights import weights_fingerprint
 
 FRESH = (
@@ -68,7 +69,7 @@ class Claim:
         lines = [
             f"{self.statistic} {self.value:.4g}, released for trial {self.trial} after step "
             f"{self.step} (query {self.position} of the ledger).",
-            f"Population value in [{self.low:.4g}, {self.high:.4g}] with probability "
+            f"Population value in {outwards(self.low, self.high)} with probability "
             f"{1 - self.failure:g}, for all releases at once.",
         ]
         return "\n".join([*lines, FRESH] if self.fresh else lines)

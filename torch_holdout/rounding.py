@@ -1,0 +1,41 @@
+"""How bounds are written: rounded to the side on which they still hold."""
+
+import math
+
+
+def up(value: float, digits: int = 3) -> str:
+    """Write what is at most so much, with a few digits, rounded up.
+
+    Example:
+        >>> up(0.16641), up(2.0), up(1234.5), up(0.0491, digits=2), up(math.inf)
+        ('0.167', '2', '1240', '0.05', 'infinite')
+    """
+    if not 0 < value < math.inf:
+        return "infinite" if value == math.inf else f"{value:g}"
+    places = digits - 1 - math.floor(math.log10(value))
+    return f"{-floor(-value, places):.{digits + 4}g}"
+
+
+def outwards(low: float, high: float, digits: int = 4) -> str:
+    """Write an interval, its ends rounded away from each other.
+
+    Example:
+        >>> outwards(0.77638, 0.97662), outwards(-3.0, 12345.6), outwards(0.0, 0.0)
+        ('[0.7763, 0.9767]', '[-10, 12350]', '[0, 0]')
+    """
+    largest = max(abs(low), abs(high))
+    places = digits - 1 - math.floor(math.log10(largest)) if largest else 0
+    return f"[{floor(low, places):.{digits + 4}g}, {-floor(-high, places) + 0.0:.{digits + 4}g}]"
+
+
+def floor(value: float, places: int) -> float:
+    """Round down to a number of decimals, which may be negative; what is on it stays.
+
+    Example:
+        >>> floor(0.8567, 3), floor(-0.8567, 3), floor(1234.0, -2), floor(0.3, 1)
+        (0.856, -0.857, 1200.0, 0.3)
+    """
+    scale = 10.0**places
+    nearest = round(value, places)
+    on_it = math.isclose(nearest, value, rel_tol=1e-12, abs_tol=1e-12 / scale)
+    return nearest if on_it else math.floor(value * scale) / scale
