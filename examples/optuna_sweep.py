@@ -6,7 +6,7 @@ the raw holdout claims more, the guarded one does not. A study of your own has t
 `shared.pruning(guard)` next to the guard instead of calling `shared.report`.
 
     python examples/optuna_sweep.py       # about ten seconds
-    python examples/optuna_sweep.py --ledger sqlite:///holdout.db
+    python examples/optuna_sweep.py --ledger holdout.db
 
 Look at what each holdout claims beside the accuracy on fresh data. Leaves optuna_sweep.png, and the
 ledger if you name one: a second run with it repeats free answers and asks for the winner once more.
@@ -26,15 +26,14 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--size", type=int, default=2000, help="holdout examples")
     parser.add_argument("--seed", type=int, default=0, help="of the data and the sampler")
-    parser.add_argument("--ledger", default="memory://", help="e.g. sqlite:///holdout.db")
+    parser.add_argument("--ledger", help="a file; default: none, in memory")
     parser.add_argument("--output", type=Path, default=Path("optuna_sweep.png"))
     arguments = parser.parse_args()
+    ledger = f"sqlite:///{arguments.ledger}" if arguments.ledger else "memory://"
 
     coins = Coins(arguments.size, arguments.seed)
     raw = raw_sweep(coins, trials=arguments.trials, seed=arguments.seed)
-    guarded = guarded_sweep(
-        coins, trials=arguments.trials, seed=arguments.seed, url=arguments.ledger
-    )
+    guarded = guarded_sweep(coins, trials=arguments.trials, seed=arguments.seed, url=ledger)
     print(f"{arguments.trials} trials on {arguments.size} labels that are coin flips\n")
     print(f"  raw holdout claims       {raw.claimed:6.1%}   on fresh data {raw.fresh:6.1%}")
     print(f"  guarded holdout claims   {guarded.claimed:6.1%}   on fresh data {guarded.fresh:6.1%}")

@@ -5,7 +5,7 @@ visits, and the promise is for adding or removing a whole patient. A service the
 until its budget is gone; asking again about the same visit is free and gives the same answer.
 
     python examples/sensitive_records.py     # about ten seconds
-    python examples/sensitive_records.py --ledger sqlite:///private.db
+    python examples/sensitive_records.py --ledger private.db
 
 Look at who is protected (a user, not a record) and at the last line: a batch beyond the budget gets
 no answer at all. Leaves no files, but the ledger if you name one; with it a second run goes on with
@@ -57,9 +57,10 @@ def main():
     )
     parser.add_argument("--patients", type=int, default=5000)
     parser.add_argument("--parts", type=int, default=80)
-    parser.add_argument("--ledger", default="memory://", help="e.g. sqlite:///private.db")
+    parser.add_argument("--ledger", help="a file; default: none, in memory")
     parser.add_argument("--steps", type=int, default=150)
     arguments = parser.parse_args()
+    ledger = f"sqlite:///{arguments.ledger}" if arguments.ledger else "memory://"
     pl.seed_everything(0, verbose=False)
 
     records, fresh = Visits(arguments.patients, seed=0), Visits(500, seed=1)
@@ -89,7 +90,7 @@ def main():
         ensemble,
         PermuteAndFlip(epsilon=0.1),  # the best label at a pure epsilon
         budget=PrivacyBudget(epsilon=10.0),
-        ledger=arguments.ledger,
+        ledger=ledger,
         name="visits-2026",
         on_exhausted="abstain",
         cache=1000,

@@ -116,6 +116,22 @@ def ledger(tmp_path, **changes):
     return holdout
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is full")
+def test_a_full_disk_gets_a_sentence():
+    command = [sys.executable, "-c", "from torch_holdout.cli import main; main()", "plan"]
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [*command, "--size", "1000", "--queries", "10", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert found.returncode == 2
+    assert found.stderr.startswith("torch-holdout: No space left on device.")
+    assert "Traceback" not in found.stderr
+
+
 class TestPlan:
     def test_a_table_and_a_sentence_each(self):
         found = run("plan", "--size", "10000", "--queries", "200", "--budget", "20")

@@ -108,7 +108,7 @@ def test_private_prediction_pays_once(tmp_path):
 
 
 def test_sensitive_records_stop_at_their_budget(tmp_path):
-    ledger = f"sqlite:///{tmp_path}/private.db"
+    ledger = str(tmp_path / "private.db")
     small = ("--patients", "300", "--parts", "20", "--steps", "10", "--ledger", ledger)
     first = run("sensitive_records.py", *small)
     assert "adding or removing one user" in first
@@ -121,7 +121,7 @@ def test_sensitive_records_stop_at_their_budget(tmp_path):
 
 
 def test_optuna_sweep_prints_and_draws(tmp_path):
-    picture, ledger = tmp_path / "sweep.png", f"sqlite:///{tmp_path}/holdout.db"
+    picture, ledger = tmp_path / "sweep.png", str(tmp_path / "holdout.db")
     small = ("--trials", "12", "--size", "300", "--output", str(picture), "--ledger", ledger)
     first = run("optuna_sweep.py", *small)
     for words in ("raw holdout claims", "guarded holdout claims", "released for trial"):

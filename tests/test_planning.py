@@ -41,6 +41,21 @@ def test_certificates_move_the_way_they_must(size, queries, budget, purpose, fai
     assert two >= found
 
 
+@pytest.mark.parametrize(
+    ("facts", "assumed"),
+    [
+        ({"size": 1000}, True),
+        ({"tolerance": 0.1}, True),
+        ({"size": 1000, "tolerance": 0.1}, False),
+        ({"size": 1000, "budget": 20}, False),
+    ],
+)
+def test_a_budget_that_nobody_gave_is_said_to_be_assumed(facts, assumed):
+    found = th.plan(queries=200, **facts)
+    assert ("No budget was given: 20 is" in found.explanation) == assumed
+    assert found.budget == (1 if "tolerance" in facts and "size" in facts else 20)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.floats(0.02, 0.3), st.integers(10, 1000), st.integers(1, 20), purposes)
 def test_size_and_certificate_invert_each_other(tolerance, queries, budget, purpose):

@@ -319,7 +319,11 @@ def _ledger_url(text: str) -> str:
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+    except OSError as error:  # a full disk, a folder that is gone
+        typer.echo(f"torch-holdout: {error.strerror}. What was printed is not whole.", err=True)
+        sys.exit(2)
 
 
 @contextlib.contextmanager

@@ -137,12 +137,14 @@ def plan(
     """
     queries, failure, statistics = _checked(queries, failure, purpose, statistics)
     budget, tolerance, delta = _checked_options(budget, tolerance, delta)
+    assumed = budget is None and (size is None or tolerance is None)
+    usual = min(DEFAULT_BUDGET, queries)
     if size is None:
         if tolerance is None:
             raise InvalidArgumentError(
                 "Expected `size` (how many holdout examples), or `tolerance` to find the size for."
             )
-        budget = min(DEFAULT_BUDGET, queries) if budget is None else budget
+        budget = usual if budget is None else budget
         size = required_holdout_size(
             tolerance=tolerance,
             queries=queries,
@@ -152,12 +154,10 @@ def plan(
             statistics=statistics,
         )
     size = _whole("size", size, _LARGEST_SIZE)
-    if budget is None and tolerance is not None:
-        budget = max(1, _Setting(size, queries, purpose, statistics).fitting(failure, tolerance))
-    if budget is None:
-        budget = min(DEFAULT_BUDGET, queries)
     setting = _Setting(size, queries, purpose, statistics)
-    draft = _Draft(setting, budget, failure, tolerance, delta)
+    if budget is None:
+        budget = usual if tolerance is None else max(1, setting.fitting(failure, tolerance))
+    draft = _Draft(setting, budget, assumed, failure, tolerance, delta)
     if draft.epsilon > LARGEST_EPSILON:
         raise InvalidArgumentError(
             f"Expected a `budget` that a holdout can be made with, but {budget} releases with the "
@@ -393,6 +393,7 @@ class _Draft:
 
     setting: _Setting
     budget: int
+    assumed: bool
     failure: float
     wanted: float | None
     delta: float | None
@@ -448,6 +449,8 @@ class _Draft:
     def _budget(self) -> str:
         queries = self.setting.queries
         shared = " All statistics share it." if self.setting.statistics > 1 else ""
+        if self.assumed:
+            shared += f" No budget was given: {self.budget} is the default."
         if self.budget >= queries:
             return f"Budget: {self.budget}; each of {queries} queries may be a release.{shared}"
         return (

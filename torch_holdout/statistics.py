@@ -329,11 +329,10 @@ def _require_per_example(values: Tensor) -> None:
     if values.ndim == 0:
         raise InvalidArgumentError(
             "Expected one value per example, but got a single number (a batch mean?). A mean hides "
-            "how much one example can change it. Change two lines:\n"
-            "-    loss = F.cross_entropy(logits, y)\n"
-            "-    metric.update(loss)\n"
-            '+    loss = F.cross_entropy(logits, y, reduction="none")\n'
-            "+    metric.update(loss)            # and average it yourself where you need the mean"
+            "how much one example can change it. Average it yourself where you need the mean, and "
+            "here give:\n"
+            "-    F.cross_entropy(logits, y)\n"
+            '+    F.cross_entropy(logits, y, reduction="none")'
         )
     if values.ndim != 1:
         raise InvalidArgumentError(

@@ -48,6 +48,9 @@ def test_wrong_words_get_a_sentence(tmp_path):
         assert page.returncode == 2
         assert "demo.png would be" in page.stderr
     assert (tmp_path / "holdout.db").read_text() == "a ledger"
+    nowhere = run("demo", "--picture", "holdout.db/demo.png", cwd=tmp_path)
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")  # before anything is trained
+    assert "Expected a folder for the picture" in nowhere.stderr
 
 
 def test_only_a_release_is_chosen():

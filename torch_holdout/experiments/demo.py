@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch_holdout as th
+from torch_holdout.errors import HoldoutError
 from torch_holdout.experiments.digits import Run, early_stopping, has_digits
 from torch_holdout.experiments.doors import STATISTIC, GuardedDoor, RawDoor
 from torch_holdout.experiments.majority import Attack, majority_attack
@@ -28,6 +29,7 @@ def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, A
     """
     from rich.console import Console
 
+    _require_place(picture)  # not after a minute of training
     console = Console(highlight=False, stderr=quiet)
     data = "Digits" if has_digits() else "Generated patterns in ten classes"
     console.print(
@@ -51,12 +53,11 @@ def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, A
     )
     raw, guarded, unspent = attacks()
     console.print(
-        f"  a raw holdout says of the vote      {raw.claimed:6.1%}\n"
-        f"  a guarded holdout says              {guarded.claimed:6.1%}   "
+        f"  a raw holdout says of the vote      {_percent(raw.claimed)}\n"
+        f"  a guarded holdout says              {_percent(guarded.claimed)}   "
         f"({BUDGET - unspent} of {BUDGET} releases spent)\n"
-        f"  on fresh data it is                 {guarded.fresh:6.1%}"
+        f"  on fresh data it is                 {_percent(guarded.fresh)}"
     )
-    picture.parent.mkdir(parents=True, exist_ok=True)
     if find_spec("matplotlib") is None:
         picture = picture.with_suffix(".txt")
         picture.write_text(written(run, raw, guarded))
@@ -122,8 +123,8 @@ def written(run: Run, raw: Attack, guarded: Attack) -> str:
         [
             *("Early stopping: validation loss", *rows, ""),
             f"Coin-flip labels, {QUERIES} adaptive questions: accuracy (truth 50 %)",
-            f"raw holdout {raw.claimed:.1%}, guarded holdout {guarded.claimed:.1%}, "
-            f"fresh data {guarded.fresh:.1%}\n",
+            f"raw holdout {_percent(raw.claimed)}, guarded holdout {_percent(guarded.claimed)}, "
+            f"fresh data {_percent(guarded.fresh)}\n",
         ]
     )
 
@@ -159,12 +160,12 @@ def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
     names = ["raw holdout\nsays", "guarded holdout\nsays", "fresh data\nsays"]
     values = [raw.claimed, guarded.claimed, guarded.fresh]
     bars = right.bar(names, values, color=["C3", "C0", "0.55"], width=0.6)
-    shown = [f"{value:.1%}" for value in values]
+    shown = list(map(_percent, values))
     right.bar_label(bars, shown, label_type="center", color="white", fontsize=12, weight="bold")
     right.axhline(0.5, color="black", lw=1, ls=":")
     right.text(2, 0.51, "truth: 50 %", ha="center", va="bottom", fontsize=9)
     right.set(
-        ylim=(0.4, 0.8),
+        ylim=(0, 0.8),
         ylabel="accuracy of the analyst's classifier",
         title=f"Coin-flip labels, {QUERIES} adaptive questions",
     )
@@ -174,6 +175,23 @@ def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
     figure.tight_layout()
     figure.savefig(picture, dpi=130, format="png")
     plt.close(figure)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _require_place(picture: Path) -> None:
+    """Refuse a folder that cannot be made or written to."""
+    try:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=picture.parent):
+            pass
+    except OSError as error:
+        raise HoldoutError(
+            f"Expected a folder for the picture that can be written to, but {picture.parent} "
+            f"cannot: {error.strerror}. Choose another place with --picture."
+        ) from None
 
 
 def _table(run: Run) -> Any:
