@@ -26,6 +26,8 @@ from support.loggers import installed, logging_to
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 SIZE, EPOCHS, BATCH = 97, 3, 20
 VALUES = torch.linspace(0.1, 0.9, SIZE) ** 0.7
+LOGGED = ("['value_step']", "['value_epoch']", "['again']", "['metric']", "['late']")
+WAYS_OUT = (*LOGGED, "metrics.csv']", ".tfevents.", ".ckpt'][0]", ".ckpt'][1]", " key")
 
 
 def raw_values(values):
@@ -42,6 +44,11 @@ def raw_values(values):
 def on_grid(value, grid=64):
     """An answer may be any grid point by right; some coarse bf16 values are grid points too."""
     return abs(value * grid - round(value * grid)) < 1e-3
+
+
+def outputs(seen):
+    """What the step returned, as callbacks saw it."""
+    return [found["outputs"] for found in seen if isinstance(found, dict) and "outputs" in found]
 
 
 def network(namespace, careless=True):
@@ -128,8 +135,9 @@ def watched(namespace, folder, precision, guarded, loggers):
     seen += [str(warning.message) for warning in caught]
     seen.append(printed.getvalue())
     if guarded:
-        fresh = guard_class(namespace)(holdout)
-        seen += [pickle.dumps(fresh), repr(vars(guard)), guard.state_dict()]
+        lent = ("log", "log_dict")  # the module's, from Lightning
+        own = {key: part for key, part in vars(guard).items() if key not in lent}
+        seen += [pickle.dumps(own), repr(own), guard.state_dict()]
     return seen, holdout, model
 
 
@@ -143,12 +151,19 @@ def quiet():
 @pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
 def test_nothing_raw_leaves_a_guarded_run(namespace, precision, tmp_path):
     plain, _ = run(namespace, tmp_path / "plain", precision, guarded=False)
-    logged = [found for found in plain if isinstance(found, dict) and "late" in found]
-    leaked = [float(found["late"]) for found in logged]
+    leaked = {  # in bf16 a mean over batches is none of the true ones
+        float(found[key])
+        for found in plain
+        for key in ("late", "value_epoch")
+        if isinstance(found, dict) and key in found
+    }
     raw = [value for value in [*raw_values(VALUES), *leaked] if not on_grid(value)]
-    assert len(raw_hits(plain, raw)) > 30  # positive control, in this very precision
+    hits = raw_hits(plain, raw)  # positive control, in this very precision
+    assert [way for way in WAYS_OUT if not any(way in hit for hit in hits)] == []
+    assert raw_hits(outputs(plain), [*VALUES.tolist(), *VALUES.bfloat16().tolist()])
     seen, holdout = run(namespace, tmp_path / "guarded", precision, guarded=True)
     assert raw_hits(seen, raw) == []
+    assert outputs(seen) == []
     assert holdout.status().queries == EPOCHS  # sanity check and validate() cost nothing
 
 
@@ -176,11 +191,11 @@ def test_errors_raised_on_purpose_carry_nothing(namespace, tmp_path):
     data = DataLoader(TensorDataset(VALUES[:, None]), batch_size=BATCH)
     raw = raw_values(VALUES)
     mistakes = [
-        (network(namespace), {}),  # logs in the sanity check
-        (network(namespace, careless=False), {"limit_val_batches": 2}),
-        (network(namespace, careless=False), {}),  # a holdout of another size
+        (network(namespace), {}, "'value' was logged"),  # in the sanity check
+        (network(namespace, careless=False), {"limit_val_batches": 2}, "limit_val_batches"),
+        (network(namespace, careless=False), {}, "all 98 examples"),
     ]
-    for number, (model, options) in enumerate(mistakes):
+    for number, (model, options, said) in enumerate(mistakes):
         holdout = th.ReusableHoldout(
             "memory://",
             name="val",
@@ -195,7 +210,7 @@ def test_errors_raised_on_purpose_carry_nothing(namespace, tmp_path):
                 guard_class(namespace)(holdout)
             ], **options,
         )  # fmt: skip
-        with pytest.raises(HoldoutError) as caught:
+        with pytest.raises(HoldoutError, match=said) as caught:
             trainer.fit(model, data, data)
         error = caught.value
         while error is not None:

@@ -81,7 +81,7 @@ def spy(pl, seen):
         def look(self, trainer, *arguments):
             for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics"):
                 seen.append(dict(getattr(trainer, name)))
-            seen.extend(a for a in arguments[1:2] if isinstance(a, dict))
+            seen.extend({"outputs": a} for a in arguments[1:2] if isinstance(a, dict))
 
         on_validation_batch_start = on_validation_batch_end = on_validation_epoch_end = look
         on_validation_end = on_sanity_check_end = on_train_epoch_end = on_train_end = look
