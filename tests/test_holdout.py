@@ -166,7 +166,7 @@ class TestBudget:
     def test_the_database_itself_refuses_one_too_many(self, monkeypatch):
         left = property(lambda a: a.budget - a.releases + 1)
         monkeypatch.setattr(Account, "budget_left", left)
-        with pytest.raises(LedgerError):
+        with pytest.raises(LedgerError, match="th_budget_holds"):
             self.releases_of(make_holdout(budget=5))
 
     def test_no_comparison_after_the_last_release(self):

@@ -299,6 +299,6 @@ def test_a_password_is_refused_and_not_shown(url):
 
 def test_sql_errors_do_not_carry_parameters(ledger):
     secret = 987654 * 1000 + 321
-    with pytest.raises(LedgerError) as caught:
+    with pytest.raises(LedgerError, match="UNIQUE constraint") as caught:
         record(ledger, entry("a", "guess"), secret)  # the query exists
     assert str(secret) not in "".join(traceback.format_exception(caught.value))

@@ -289,7 +289,7 @@ def test_a_failed_commit_gives_and_charges_nothing(address, monkeypatch):
     monkeypatch.setattr(
         "torch_holdout.ledger.records.chained", lambda *a: (_ for _ in ()).throw(OSError("full"))
     )
-    with pytest.raises(th.HoldoutError) as caught:
+    with pytest.raises(th.HoldoutError, match="OSError") as caught:
         predictor(queries(1))
     assert answered == []
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]

@@ -163,7 +163,7 @@ def test_a_failed_commit_charges_neither(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("torch_holdout.ledger.account.Account._keep_secret", fail)
-    with pytest.raises(th.HoldoutError):
+    with pytest.raises(th.HoldoutError, match="OSError in fail"):
         predictor.validate(holdout, "val_acc", loader, query="run 1")
     monkeypatch.undo()
     assert holdout.status().queries == 0

@@ -74,8 +74,9 @@ class RecordsContract:
         ledger = Ledger(address)
         account = register(ledger)
         spend(ledger, account, 60)
-        with pytest.raises(LedgerError):
+        with pytest.raises(LedgerError, match="beyond the budget"):
             spend(ledger, account, amount)
+        assert ledger.records_summary(account, check=True).spent == 60
 
     def test_one_charge_per_transaction(self, address):
         ledger = Ledger(address)
