@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 import pytest
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger import Entry, Ledger
+from torch_holdout.ledger import account as account_module
 from torch_holdout.ledger.schema import PICO
 
 REGISTRATION = {
@@ -98,16 +99,21 @@ class LedgerContract:
         assert times == sorted(times)
         assert (datetime.now(timezone.utc) - times[0]).total_seconds() < 300
 
-    def test_what_is_asked_in_vain_is_counted_by_run(self, ledger, address):
-        for run in ("one", None, "one", "one"):
+    def test_what_is_asked_in_vain_is_counted_by_run(self, ledger, address, monkeypatch):
+        times = [f"2026-01-0{day}T00:00:00.000+00:00" for day in range(1, 7)]
+        monkeypatch.setattr(account_module, "now", iter(times).__next__)
+        asked = [("acc", "one"), ("acc", None), ("acc", "one"), ("acc", "one"), ("loss", "one")]
+        for statistic, run in asked:
             with self.open(ledger) as account:
-                account.refuse("acc", run)
+                account.refuse(statistic, run)
+        with self.open(ledger, "other") as account:
+            account.refuse("acc", "one")
         found = Ledger(address).refusals(self.register(ledger))
-        assert sorted((f.statistic, f.run or "", f.count) for f in found) == [
-            ("acc", "", 1),
-            ("acc", "one", 3),
-        ]
-        assert all(f.first_at <= f.last_at for f in found)
+        assert {(f.statistic, f.run): (f.count, f.first_at, f.last_at) for f in found} == {
+            ("acc", None): (1, times[1], times[1]),
+            ("acc", "one"): (3, times[0], times[3]),
+            ("loss", "one"): (1, times[4], times[4]),
+        }
         assert self.summary(ledger).queries == 0
 
     def test_names_of_runs_are_no_part_of_an_exception(self, ledger):
@@ -145,7 +151,7 @@ class LedgerContract:
 
     def test_one_answer_per_query_and_attempt(self, ledger):
         self.spend(ledger, "a")
-        with pytest.raises(LedgerError):
+        with pytest.raises(LedgerError, match=r"UNIQUE constraint|unique constraint"):
             self.spend(ledger, "a")
         self.spend(ledger, "a", attempt=1)
         with self.open(ledger) as account:
