@@ -81,4 +81,5 @@ def test_any_text_becomes_a_name():
     for text in ("", "\x00", "a" * 500, "logs/version_0", "tab\there"):
         with th.named_run(as_run_name(text)):
             assert current_run() == as_run_name(text)
-    assert as_run_name("a" * 500) == "a" * 200
+    assert as_run_name("a" * 500 + "/version_0") == "a" * 190 + "/version_0"  # the end tells more
+    assert as_run_name("\x00") == "unnamed"
