@@ -71,6 +71,21 @@ def test_bands_are_the_intervals(statistic):
         assert drawn == pytest.approx(share, abs=0.01)
 
 
+def test_time_goes_from_left_to_right(statistic):
+    found = marks(values_chart(statistic))
+    for kind in ("release", "band"):
+        places = [float(mark.get("cx") or mark.get("x1")) for mark in found[kind]]
+        assert places == sorted(set(places))
+
+
+def test_few_runs_have_a_line_each(statistic):
+    def lines(of):
+        return values_chart(of).count('class="trail-line"')
+
+    assert lines(statistic) == len(statistic.runs) == 4
+    assert lines(replace(statistic, runs_left_out=5)) == 0
+
+
 def test_marks_stay_inside(statistic):
     for narrow in (False, True):
         svg = values_chart(statistic, narrow=narrow)
@@ -129,7 +144,11 @@ def test_odd_sizes_are_drawn(statistic):
 def test_small_figures(statistic):
     run = statistic.runs[0]
     assert len(marks(run_trail(run, statistic))["release"]) == run.releases
-    assert marks(run_interval(run, statistic))["band"]
+    drawn = marks(run_interval(run, statistic))
+    (band,), (point,) = drawn["band"], drawn["release"]
+    low, high = float(band.get("x1")), float(band.get("x2"))
+    share = (run.best.value - run.best.low) / (run.best.high - run.best.low)
+    assert (float(point.get("cx")) - low) / (high - low) == pytest.approx(share, abs=0.01)
     assert run_interval(replace(run, best=None), statistic) == ""
     assert run_trail(replace(run, trail=()), statistic) == ""
     for kind in ("release", "guess", "stale"):
@@ -159,6 +178,8 @@ def test_charges_climb():
     (line,) = [e for e in root.iter() if e.get("class") == "spending"]
     heights = [float(place.split(",")[1]) for place in line.get("points").split()]
     assert heights == sorted(heights, reverse=True)
+    share = (190 - heights[-1]) / 176  # from nothing at 190 to all of it at 14
+    assert share == pytest.approx(found.status.share_spent, abs=0.001)
     assert charges_chart(replace(found, steps=found.steps[:1])) == ""
 
 

@@ -20,7 +20,7 @@ from torch_holdout.report.wording import (
 )
 
 from support.holdouts import ask, make_holdout
-from support.reports import HOSTILE, several_runs
+from support.reports import HOSTILE, charged_records, several_runs
 
 
 class Told:
@@ -73,7 +73,13 @@ def test_counts_and_intervals_are_the_holdouts_own(tmp_path):
     for s in shown:
         own = intervals[s.position]
         assert (s.value, s.low, s.high, s.kind) == (own.value, own.low, own.high, own.kind)
+    claim, width = found.certificate, {"val_loss": 5.0, "val_acc": 1.0}
     for statistic in found.statistics:
+        name = statistic.name
+        assert statistic.tolerance == claim.user_tolerance[name]
+        assert statistic.guess_tolerance == claim.user_guess_tolerance[name]
+        assert statistic.share == statistic.tolerance / width[name]
+        assert statistic.step == width[name] / found.status.statistics[name]["grid"]
         assert sum(run.questions for run in statistic.runs) == 24
         assert {run.name for run in statistic.runs} == {
             "baseline",
@@ -95,6 +101,7 @@ def test_the_best_of_runs_comes_first_and_guesses_never_count():
     assert [run.name for run in statistic.runs] == ["b", None, "a", "c"]
     assert [run.best and run.best.value for run in statistic.runs] == [0.7, 0.6, 0.5, None]
     assert statistic.runs[2].last.value == 0.99
+    assert statistic.runs_released == 3
     assert statistic.best.position == 2
 
 
@@ -120,6 +127,9 @@ def test_stale_values_are_the_runs_own_last_answers():
     assert found.last_at == late
     newcomer = found.statistics[0].runs[-1]
     assert (newcomer.name, newcomer.questions, newcomer.last, newcomer.refused) == ("z", 0, None, 2)
+    times = {run.name: (run.first_at, run.last_at) for run in found.statistics[0].runs}
+    first, second, _ = (found.asked_at for found in answers)
+    assert times == {"a": (first, late), "b": (second, second), "z": (late, late)}
 
 
 def test_many_answers_are_thinned_and_all_are_counted(monkeypatch):
@@ -143,6 +153,9 @@ def test_many_answers_are_thinned_and_all_are_counted(monkeypatch):
     assert found.latest[0].position == 20_000
     assert len(statistic.runs) == module.RUNS
     assert statistic.runs_left_out == 250 - module.RUNS
+    for run in statistic.runs:
+        assert len(run.trail) == module.TRAIL
+        assert run.trail[-1] == (run.last.kind, run.last.value)
     # An interval takes a millisecond: only what is shown is computed, and once.
     assert len(asked) == len(set(asked)) <= 1.5 * module.DRAWN + module.RUNS + module.LATEST + 1
 
@@ -158,6 +171,17 @@ def test_what_comes_while_it_is_read_is_the_next_reports():
 
     (found,) = summarise(Moving(holdout._ledger, later)).holdouts
     assert [shown.position for shown in found.statistics[0].drawn] == [1]
+
+
+def test_and_what_is_charged_while_it_is_read():
+    class Moving(Told):
+        def charges(self, account):
+            found = self._ledger.charges(account)
+            return [*found, replace(found[-1], position=len(found) + 1)]
+
+    (found,) = summarise(Moving(charged_records("memory://")._ledger, [])).records
+    assert found.charges == 14
+    assert found.steps[-1] == (14, pytest.approx(found.status.share_spent))
 
 
 def test_one_account_of_several_and_a_wrong_name():

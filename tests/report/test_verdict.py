@@ -167,7 +167,7 @@ class TestHeadline:
         answer = ask(holdout, 8000, "a", guess=0.4)
         assert answer.kind == "guess"
         found = report_of(holdout)
-        assert "nothing has been released, so there is nothing to report" in headline(found)
+        assert headline(found).endswith("nothing has been released, so there is nothing to report.")
         assert about(found, "Best val_acc") == ""
         assert "the training value" in about(found, "Guesses")
         assert any("training values" in sentence for sentence in not_promised(found))
@@ -261,8 +261,8 @@ class TestBest:
 
 
 class TestRuns:
-    def asked(self, counts):
-        holdout = large(budget=9)
+    def asked(self, counts, **changes):
+        holdout = large(budget=9, **changes)
         for name, count in counts.items():
             with th.named_run(name):
                 ask(holdout, count, name)
@@ -280,6 +280,12 @@ class TestRuns:
         assert "is told apart from the other with a release" in about(found, "Runs")
         first, second = (run.best for run in found.statistics[0].runs)
         assert first.low > second.high
+
+    def test_that_can_where_lower_is_better(self):
+        lower = {"val_acc": th.BoundedMean(0.0, 1.0, mode="min")}
+        found = self.asked({"a": 12_000, "b": 1000}, statistics=lower)
+        assert found.statistics[0].runs[0].name == "b"
+        assert "is told apart from the other with a release" in about(found, "Runs")
 
     def test_twin_with_touching_intervals_is_not_told_apart(self):
         found = self.asked({"a": 1000, "b": 12_000}).statistics[0]
@@ -313,14 +319,27 @@ class TestGuesses:
         holdout = large(mechanism=th.Ladder(step=0.02))
         ask(holdout, 12_000, "a")
         assert ask(holdout, 2000, "b").kind == "guess"
-        text = about(report_of(holdout), "Guesses")
+        found = report_of(holdout)
+        assert "a guess within" not in reach(found.statistics[0], found)
+        text = about(found, "Guesses")
         assert "not much better; it may be far worse" in text
         assert text.startswith("1 of 2 answers is a guess: the best release again")
 
     def test_of_the_caller(self):
         holdout = large(mechanism=th.SparseVector(threshold=0.2, sigma=0.0005))
         ask(holdout, 8000, "a", guess=0.4)
-        assert "the caller's own value" in about(report_of(holdout), "Guesses")
+        found = report_of(holdout)
+        assert "the caller's own value" in about(found, "Guesses")
+        distance = distance_text(found.certificate.user_guess_tolerance["val_acc"])
+        assert reach(found.statistics[0], found).endswith(f", a guess within {distance}")
+
+    def test_of_estimation_sets_are_training_values(self):
+        mechanism = th.EffectiveRounds(threshold=0.2, sigma=0.0005, rounds=3)
+        holdout = large(mechanism=mechanism, budget=mechanism.estimation_sets)
+        ask(holdout, 8000, "a", guess=0.4)
+        found = report_of(holdout)
+        assert "the training value" in about(found, "Guesses")
+        assert any("training values" in sentence for sentence in not_promised(found))
 
     def test_a_registered_first_guess_is_no_release(self):
         mechanism = th.Thresholdout(
@@ -378,7 +397,7 @@ def test_nothing_is_called_safe():
         ask(holdout, count, f"{query}")
     found = report_of(holdout)
     said = [headline(found), *not_promised(found), *(f.text for f in verdict(found))]
-    assert not re.search(r"secure|anonym|guarantee|certain\b", " ".join(said), re.IGNORECASE)
+    assert not re.search(r"safe|secure|anonym|guarantee|certain\b", " ".join(said), re.IGNORECASE)
 
 
 class TestRecords:
@@ -401,6 +420,25 @@ class TestRecords:
         seeded = replace(found, status=replace(found.status, seeded=True))
         assert "epsilon" not in records_headline(seeded)
         assert any("seed" in sentence for sentence in records_not_promised(seeded))
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ({"epsilon": 10.1}, "An epsilon above 10 protects nobody's record."),
+            ({"share_spent": 1.0}, "The budget is gone: nothing more is answered."),
+        ],
+    )
+    def test_a_large_epsilon_and_a_budget_that_is_gone(self, change, said):
+        (found,) = summarise(charged_records("memory://")._ledger).records
+        changed = replace(found, status=replace(found.status, **change))
+        assert said not in records_verdict(found)[0].text
+        assert said in records_verdict(changed)[0].text
+
+    def test_a_missing_fingerprint_is_told(self):
+        (found,) = summarise(charged_records("memory://")._ledger).records
+        known = replace(found, status=replace(found.status, renaming_detected=True))
+        assert any("fingerprint" in sentence for sentence in records_not_promised(found))
+        assert not any("fingerprint" in sentence for sentence in records_not_promised(known))
 
 
 def test_the_paragraph_names_every_account():
