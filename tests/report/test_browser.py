@@ -73,22 +73,31 @@ TWINS = {
     "pale text": ("<main>", '<main><p style="color:#888888">pale</p>', "contrast"),
     "small text": ("<main>", '<main><p style="font-size:9px">small</p>', "9.0 px"),
     "labels on each other": ("</svg>", f"{2 * LABEL}</svg>", "overlap"),
-    "a label outside": ("</svg>", '<text x="3000" y="50">out</text></svg>', "runs out"),
-    "no chart": ("figure > svg {", "figure > svg { max-height: 3px;", "size"),
+    "a label outside": ("</svg>", '<text x="3000" y="50">out</text></svg>', "out of its chart"),
+    "no size": ("figure > svg {", "figure > svg { max-height: 3px;", "a chart has no size"),
+    "no chart": ("<figure>", "<figure hidden>", "0 charts instead of 2"),
 }
+
+
+def problems_of_a_twin(chromium, pages, folder, where="", instead=""):
+    """The policy would stop a script and a picture; without it they must still be noticed."""
+    path, charts = pages["exhausted"]
+    text = path.read_text(encoding="utf-8").replace("Content-Security-Policy", "X-Nothing")
+    assert where in text
+    twin = text.replace(where, instead) if where else text
+    (folder / "twin.html").write_text(twin, encoding="utf-8")
+    return problems(chromium, folder / "twin.html", width=1280, theme="light", charts=charts)
 
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_twins_are_caught(chromium, pages, tmp_path, twin):
-    path, charts = pages["exhausted"]
-    text = path.read_text(encoding="utf-8")
     where, instead, word = TWINS[twin]
-    assert where in text
-    # The policy would stop a script and a picture; without it they must still be noticed.
-    broken = text.replace("Content-Security-Policy", "X-Nothing").replace(where, instead)
-    (tmp_path / "twin.html").write_text(broken, encoding="utf-8")
-    found = problems(chromium, tmp_path / "twin.html", width=1280, theme="light", charts=charts)
+    found = problems_of_a_twin(chromium, pages, tmp_path, where, instead)
     assert any(word in problem for problem in found), found
+
+
+def test_twins_have_no_other_fault(chromium, pages, tmp_path):
+    assert problems_of_a_twin(chromium, pages, tmp_path) == []
 
 
 def test_the_policy_stops_a_script(chromium, pages, tmp_path):
