@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch_holdout as th
 from torch_holdout.cli import app
+from torch_holdout.report.wording import named
 from typer.testing import CliRunner
 
 from support.holdouts import ask, make_holdout
@@ -65,6 +66,7 @@ def test_json_is_the_report(ledger, tmp_path, monkeypatch):
     (holdout,) = content["holdouts"]
     assert holdout["headline"].startswith("No releases left")
     assert {finding["about"] for finding in holdout["verdict"]} >= {"Guesses", "Privacy", "Runs"}
+    assert any("clipped" in sentence for sentence in holdout["not_promised"])
     assert holdout["status"]["releases"] == 12
     assert [s["name"] for s in holdout["statistics"]] == ["val_loss", "val_acc"]
     assert {run["name"] for run in holdout["statistics"][0]["runs"]} <= {
@@ -107,12 +109,14 @@ def test_csv_text_is_no_formula_and_numbers_stay(tmp_path):
         name="-1+2",
         statistics={"val_acc": th.BoundedMean(-1.0, 1.0)},
     )
-    with th.named_run('=HYPERLINK("http://x", "y")'):
-        ask(holdout, 0, "a")
+    names = ['=HYPERLINK("http://x", "y")', "+1", "@SUM(A1)"]
+    for name in names:
+        with th.named_run(name):
+            ask(holdout, 0, name, fresh=True)
     lines = call(tmp_path / "l.db", "--csv").stdout
-    (row,) = csv.DictReader(io.StringIO(lines))
+    row, *others = csv.DictReader(io.StringIO(lines))
     assert row["holdout"] == "'-1+2"
-    assert row["run"] == '\'=HYPERLINK("http://x", "y")'
+    assert [found["run"] for found in (row, *others)] == [f"'{name}" for name in names]
     assert -1 <= float(row["low"]) <= float(row["value"]) <= float(row["high"])
     assert row["low"].startswith("-")
 
@@ -127,6 +131,9 @@ def test_one_account_by_name_and_a_wrong_one(ledger, tmp_path):
     charged_records(f"sqlite:///{ledger}")
     content = json.loads(call(ledger, "--name", "patients-2026", "--json").stdout)
     assert (len(content["holdouts"]), len(content["records"])) == (0, 1)
+    assert content["records"][0]["headline"].startswith("99 questions answered")
+    assert [finding["about"] for finding in content["records"][0]["verdict"]] == ["Privacy"]
+    assert any("weights" in sentence for sentence in content["records"][0]["not_promised"])
     wrong = call(ledger, "--name", "nobody", "-o", tmp_path / "page.html")
     assert wrong.exit_code == 2
     assert "'digits-val', 'patients-2026'" in wrong.stderr
@@ -149,6 +156,7 @@ def test_a_damaged_ledger_is_the_sentence_of_status(ledger, tmp_path, damage, op
     found = call(ledger, "-o", tmp_path / "page.html", *options)
     status = CliRunner().invoke(app, ["status", str(ledger)])
     assert (found.exit_code, found.stdout) == (2, "")
+    assert "fit together" in found.stderr or "unheard" in found.stderr
     assert found.stderr == status.stderr
     assert "Traceback" not in found.stderr
     assert not (tmp_path / "page.html").exists()
@@ -228,6 +236,7 @@ def test_hostile_names_in_a_terminal(tmp_path):
     hostile_names(f"sqlite:///{tmp_path}/h.db", names)
     found = call(tmp_path / "h.db", "-o", tmp_path / "page.html")
     assert found.exit_code == 0
+    assert found.stdout.splitlines()[1].startswith(f"{named(HOSTILE[4])}: No releases left")
     rows = list(csv.DictReader(io.StringIO(call(tmp_path / "h.db", "--csv").stdout)))
     assert {row["holdout"] for row in rows} == {HOSTILE[4]}
 
