@@ -15,6 +15,7 @@ from torch_holdout.cli import app
 from typer.testing import CliRunner
 
 from support.holdouts import ask, make_holdout
+from support.reports import charged_records
 
 
 def run(*arguments):
@@ -237,9 +238,23 @@ class TestStatus:
         assert [h["name"] for h in both["holdouts"]] == ["val", "other"]
         one = call("status", str(tmp_path / "holdout.db"), "--name", "other", "--json")
         assert [h["budget"] for h in json.loads(one.stdout)["holdouts"]] == [9]
+        charged_records(f"sqlite:///{tmp_path}/holdout.db")
+        own = call("status", str(tmp_path / "holdout.db"), "--name", "other", "--json")
+        assert own.stdout == one.stdout
         none = call("status", str(tmp_path / "holdout.db"), "--name", "nobody")
         assert none.returncode == 2
         assert "'val', 'other'" in none.stderr
+
+    def test_a_warning_is_a_sentence_beside_the_answer(self, tmp_path):
+        holdout = ledger(tmp_path)
+        (tmp_path / "holdout.db").chmod(0o644)
+        found = call("status", str(tmp_path / "holdout.db"))
+        assert (found.returncode, found.stdout.splitlines()[0]) == (
+            0,
+            str(holdout.status()).splitlines()[0],
+        )
+        assert found.stderr.startswith("torch-holdout: The ledger ")
+        assert "chmod 600" in found.stderr
 
     def test_an_empty_ledger_and_a_foreign_file(self, tmp_path):
         from torch_holdout.ledger import Ledger
@@ -331,6 +346,10 @@ class TestAudit:
         leaking = call("audit")
         assert leaking.returncode == 1
         assert "LEAKS" in leaking.stdout
+        rows[-1] = audit.Row("less noise", "exact", "a round", 2.0, 2.0, twin=True)
+        missed = call("audit")
+        assert missed.returncode == 1
+        assert "MISSED" in missed.stdout
 
     def test_bad_draws(self):
         assert call("audit", "--draws", "3").returncode == 2

@@ -48,7 +48,9 @@ def test_the_other_hooks_tools_are_there(name):
 def test_the_ledger_hook_knows_ledgers_from_assets():
     (hook,) = [hook for hook in HOOKS if hook["id"] == "no-ledgers"]
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    for path in [*tracked.stdout.split(), "holdout.db", "a/private.db-wal"]:
+    assets = [str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "assets").glob("*.db")]
+    assert assets
+    for path in [*tracked.stdout.split(), *assets, "holdout.db", "a/private.db-wal"]:
         refused = re.search(hook["files"], path) and not re.search(hook["exclude"], path)
         assert bool(refused) == (path in ("holdout.db", "a/private.db-wal"))
 
