@@ -25,7 +25,8 @@ def outwards(low: float, high: float, digits: int = 4) -> str:
     """
     largest = max(abs(low), abs(high))
     places = digits - 1 - math.floor(math.log10(largest)) if largest else 0
-    return f"[{floor(low, places):.{digits + 4}g}, {-floor(-high, places) + 0.0:.{digits + 4}g}]"
+    below, above = floor(low, places) + 0.0, -floor(-high, places) + 0.0  # no -0
+    return f"[{below:.{digits + 4}g}, {above:.{digits + 4}g}]"
 
 
 def floor(value: float, places: int) -> float:

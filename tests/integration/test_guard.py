@@ -370,16 +370,17 @@ class TestExistingCode:
         assert module.trainer.global_step == 0
         assert "public" not in str(caught.value)
 
-    def test_dropped_logs_warn_once(self):
+    def test_dropped_logs_warn_once_a_run(self):
         def logging_step(self, batch, batch_idx):
             self.log_dict({"raw": per_example(self, batch)["val_loss"].mean()})
             return per_example(self, batch)
 
-        run = trainer([HoldoutGuard(holdout(), unguarded="drop")])
-        with pytest.warns(HoldoutWarning, match="'raw'") as caught:
-            run.fit(network(validation_step=logging_step), loader(drop_last=True), loader())
-        assert len([w for w in caught if issubclass(w.category, HoldoutWarning)]) == 1
-        assert "raw" not in run.callback_metrics
+        guard = HoldoutGuard(holdout(), unguarded="drop")
+        for run in (trainer([guard]), trainer([guard])):
+            with pytest.warns(HoldoutWarning, match="'raw'") as caught:
+                run.fit(network(validation_step=logging_step), loader(drop_last=True), loader())
+            assert len([w for w in caught if issubclass(w.category, HoldoutWarning)]) == 1
+            assert "raw" not in run.callback_metrics
 
     def test_logs_of_other_callbacks_are_trapped(self):
         class Logs(package("lightning.pytorch").Callback):
