@@ -107,12 +107,12 @@ def test_only_a_whole_run_writes_the_results_by_itself(folder):
         ("print('[1]')", "it is no JSON object"),
         ("pass", "it printed no comparison"),
         (f"print({json.dumps(ROW)!r})", "'benchmark' is not the script's name"),
-        ("import time; time.sleep(60)", "it took more than 2 seconds"),
+        ("import time; time.sleep(600)", "it took more than 5 seconds"),
     ],
 )
 def test_a_failure_is_reported_and_the_others_run(folder, capsys, code, reason):
     add(folder, "broken", code)
-    exit_code, found = call(folder, "--limit", "2")
+    exit_code, found = call(folder, "--limit", "5" if "sleep" in code else "120")
     assert exit_code == 1
     assert found["rows"] == [ROW]
     failed = {one["name"]: one["failed"] for one in found["benchmarks"]}

@@ -21,7 +21,7 @@ from torchmetrics import MeanMetric
 
 from support.guarded import NAMESPACES, guard_class, package
 from support.leaks import files_below, raw_hits, spy
-from support.loggers import installed, logging_to
+from support.loggers import logging_to
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 SIZE, EPOCHS, BATCH = 97, 3, 20
@@ -172,8 +172,6 @@ def test_nothing_raw_leaves_a_guarded_run(namespace, precision, tmp_path):
 @pytest.mark.parametrize("namespace", NAMESPACES)
 def test_nothing_raw_is_in_a_trackers_folder(namespace, kind, tmp_path):
     """The careless twin's folder has the raw mean, in the tracker's own files."""
-    if not installed(kind):
-        pytest.skip(f"{kind} is not installed")
     raw = [value for value in raw_values(VALUES) if not on_grid(value)]
     found = {}
     for guarded in (False, True):

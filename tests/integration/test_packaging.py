@@ -13,8 +13,6 @@ import torch_holdout
 
 from support.base_site import closure, environment, linked
 
-pytest.importorskip("build", reason="building needs the package build")
-pytest.importorskip("hatchling", reason="building without a network needs hatchling")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
 VERSION = torch_holdout.__version__
@@ -69,7 +67,11 @@ def test_the_sdist_can_be_tested(built):
     (found,) = built.glob("*.tar.gz")
     with tarfile.open(found) as opened:
         names = {name.split("/", 1)[1] for name in opened.getnames() if "/" in name}
-    for wanted in ("tests/conftest.py", "mkdocs.yml", "LICENSE", "constraints.txt"):
+    for wanted in (
+        *("tests/conftest.py", "tests/assets/ledger_v1.db", "docs/hooks/reference.py"),
+        *("benchmarks/results.json", "examples/README.md", "configs/early_stopping.yaml"),
+        *("mkdocs.yml", "LICENSE", "constraints.txt", ".pre-commit-config.yaml", "Makefile"),
+    ):
         assert wanted in names
     assert not any(name.endswith((".pyc", ".png.bak")) or ".venv" in name for name in names)
 

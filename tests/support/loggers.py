@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import struct
-from importlib.util import find_spec
 from unittest import mock
 
 BLOCK, HEADER, FULL, LAST = 32768, 7, 1, 4
@@ -25,10 +24,6 @@ def logging_to(namespace, folder, kinds):
 
             wandb.finish()
             wandb.teardown()  # a finished run is still being written: this waits for the writer
-
-
-def installed(*kinds):
-    return [kind for kind in kinds if find_spec(kind) is not None]
 
 
 def _logger(made, kind, folder):
