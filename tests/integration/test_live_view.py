@@ -123,6 +123,8 @@ def test_whole_numbers_stay_whole(prog_bar):
         assert next(iter(run.progress_bar_metrics)) == "left"
         assert repr(run.progress_bar_metrics["left"]) == str(left)
     assert run.callback_metrics["holdout/budget_left"].item() == left
+    for key in ("budget_left", "releases", "exhausted", "val_acc/is_release", "val_acc/is_stale"):
+        assert not run.callback_metrics[f"holdout/{key}"].is_floating_point()
     assert "left" not in run.logged_metrics
 
 
