@@ -141,7 +141,7 @@ def test_ray_sweep_stops_at_its_budget(tmp_path):
     printed = run("ray_sweep.py", *small, "--budget", "1")
     assert printed.count("last published val_acc") == 2
     assert "released for trial" in printed
-    assert "0 of 1 releases left (exhausted)" in printed
+    assert "0 of 1 release left (exhausted)" in printed
 
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))

@@ -16,6 +16,7 @@ import typer
 
 import torch_holdout
 from torch_holdout.errors import HoldoutError, HoldoutWarning
+from torch_holdout.plural import counted
 from torch_holdout.rounding import up
 
 if TYPE_CHECKING:
@@ -270,13 +271,13 @@ def verify(
         _print_json(asdict(found) | {"intact": not found.findings})
     else:
         looked = (
-            f"{_counted(found.holdouts, 'holdout')}, "
-            f"{_counted(found.records, 'account')} of training records, "
-            f"{_counted(found.rows, 'row')}, schema version {found.schema_version}"
+            f"{counted(found.holdouts, 'holdout')}, "
+            f"{counted(found.records, 'account')} of training records, "
+            f"{counted(found.rows, 'row')}, schema version {found.schema_version}"
         )
         for finding in found.findings:
             typer.echo(str(finding))
-        verdict = _counted(len(found.findings), "problem") if found.findings else "intact"
+        verdict = counted(len(found.findings), "problem") if found.findings else "intact"
         typer.echo(f"{found.ledger}: {verdict} ({looked}).")
     if found.findings:
         raise typer.Exit(1)
@@ -377,10 +378,6 @@ def _print_audit(rows: "list[Row]") -> None:
     )
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _brief(mechanism: dict[str, Any]) -> str:
     parameters = ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
@@ -399,9 +396,9 @@ def _print_plan(found: "Plan") -> None:
     table = Table(title=f"A plan for {found.purpose}", show_header=False, title_justify="left")
     shown = {
         "holdout examples": f"{found.size:,}",
-        "queries": f"{found.queries:,} ({_counted(found.statistics, 'statistic')})",
+        "queries": f"{found.queries:,} ({counted(found.statistics, 'statistic')})",
         "mechanism": _brief(found.mechanism.identity()),
-        "budget": _counted(found.budget, "release"),
+        "budget": counted(found.budget, "release"),
         "grid": f"{found.grid} intervals",
         "certificate": "nothing"
         if found.certificate.vacuous

@@ -27,6 +27,7 @@ from torch_holdout.ledger.schema import (
     thresholds,
 )
 from torch_holdout.ledger.verify_accounts import Rows, holdout_problems, records_problems
+from torch_holdout.plural import counted
 
 
 @final
@@ -232,7 +233,7 @@ def _table_problems(
             sa.select(sa.func.count()).where(owner.not_in(sa.select(table.c.id)))
         ).scalar_one()
         if orphans:
-            yield None, f"{orphans} row(s) of {child.name} belong to no account"
+            yield None, f"{counted(orphans, 'row')} of {child.name} without an account"
     for column in (table.c.fingerprint, table.c.name, table.c.account):
         twins = connection.execute(
             sa.select(sa.func.min(table.c.name), sa.func.max(table.c.name), sa.func.count())

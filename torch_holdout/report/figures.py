@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
+from torch_holdout.plural import counted
 from torch_holdout.report.summary import RecordsReport, Run, Shown, Stale, StatisticReport
 from torch_holdout.report.svg import (
     circle,
@@ -21,7 +22,6 @@ from torch_holdout.report.svg import (
 )
 from torch_holdout.report.wording import (
     clock_text,
-    counted,
     day_text,
     decimals_for,
     fixed_text,

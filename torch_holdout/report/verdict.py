@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import final
 
 from torch_holdout.bounds.certificate import confidence_text
+from torch_holdout.plural import counted
 from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
-    counted,
     delta_text,
     distance_text,
     interval_text,

@@ -12,17 +12,6 @@ _PLACES, _PLAIN, _DIGITS = 6, 1e9, 8  # beyond these a number is written with an
 _ISOLATE, _END = "\u2068", "\u2069"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun.
-
-    Example:
-        >>> counted(1, "release"), counted(1200, "guess")
-        ('1 release', '1,200 guesses')
-    """
-    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
 def joined(parts: Sequence[str]) -> str:
     """Write a list as a person would.
 
