@@ -186,23 +186,18 @@ def status(
     from torch_holdout.ledger import Ledger
     from torch_holdout.overview import reading_of
     from torch_holdout.prediction.status import status_of
+    from torch_holdout.report.summary import chosen
 
     with _plainly():
         opened = Ledger(_ledger_url(ledger), reads_only=True)
-        holdouts, records = opened.accounts(), opened.records_accounts()
-        if name is not None and name not in holdouts | records:
-            raise HoldoutError(
-                f"Expected one of the accounts {[*holdouts, *records]}, but got {name!r:.60}."
-            )
+        holdouts, records = chosen(opened, name)
         found = [
             reading_of(opened.summary(account, check=True), opened.address, failure)
-            for own, account in holdouts.items()
-            if name in (None, own)
+            for account in holdouts
         ]
         charged = [
             status_of(opened.records_summary(account, check=True), opened.address)
-            for own, account in records.items()
-            if name in (None, own)
+            for account in records
         ]
     if as_json:
         content = {
@@ -404,7 +399,8 @@ def _print_plan(found: "Plan") -> None:
         if found.certificate.vacuous
         else f"+-{up(found.certificate.tolerance)} (normalised)",
         "confidence": confidence_text(found.certificate.failure),
-        "epsilon": up(found.epsilon) + ("" if found.delta is None else f" at {found.delta:g}"),
+        "epsilon": up(found.epsilon)
+        + ("" if found.delta is None else f" at delta {found.delta:g}"),
         "min_delta": f"{found.min_delta:.2g} (times the statistic's range)",
         "patience": str(found.patience),
     }
