@@ -253,11 +253,11 @@ class _ValuesChart:
         ]
 
     def _trails(self) -> list[str]:
+        if len(self.statistic.runs) + self.statistic.runs_left_out > _TRAILS:
+            return []
         runs: dict[str | None, list[Shown]] = {}
         for shown in self.statistic.drawn:
             runs.setdefault(shown.run, []).append(shown)
-        if len(self.statistic.runs) + self.statistic.runs_left_out > _TRAILS:
-            return []
         return [
             _line([(self.x(s.position), self.y(s.value)) for s in own])
             for own in runs.values()

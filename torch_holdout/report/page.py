@@ -14,6 +14,7 @@ from torch_holdout.report.summary import Report
 if TYPE_CHECKING:
     from jinja2 import Template
 
+# How an SQLite file begins, and its log (-wal) in either byte order.
 _DATABASES = (b"SQLite format 3\0", bytes.fromhex("377f0682"), bytes.fromhex("377f0683"))
 _COMPANIONS = ("-wal", "-shm", "-journal")
 
