@@ -123,7 +123,8 @@ def _short(value: float) -> str:
 
 def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
     width = statistic["high"] - statistic["low"]
-    parts = [f"[{statistic['low']:g}, {statistic['high']:g}], better is {statistic['mode']}"]
+    better = "higher" if statistic["mode"] == "max" else "lower"
+    parts = [f"[{statistic['low']:g}, {statistic['high']:g}], {better} is better"]
     for name in ("threshold", "step", "sigma", "epsilon"):
         if name in mechanism:
             normalised = mechanism[name]
