@@ -130,7 +130,7 @@ def plan(
         int | None, typer.Option(help="Holdout examples; leave out to find how many it takes.")
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Releases; leave out to find how many fit a tolerance.")
+        int | None, typer.Option(help="Releases; left out: what fits size and tolerance, else 20.")
     ] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Wanted distance to the population, bounds as [0, 1].")
@@ -388,7 +388,9 @@ def _print_plan(found: "Plan") -> None:
 
     from torch_holdout.bounds.certificate import confidence_text
 
-    table = Table(title=f"A plan for {found.purpose}", show_header=False, title_justify="left")
+    table = Table(
+        title=f"A plan (purpose: {found.purpose})", show_header=False, title_justify="left"
+    )
     shown = {
         "holdout examples": f"{found.size:,}",
         "queries": f"{found.queries:,} ({counted(found.statistics, 'statistic')})",

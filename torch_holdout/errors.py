@@ -147,7 +147,8 @@ class LedgerError(HoldoutError):
         Traceback (most recent call last):
             ...
         torch_holdout.errors.LedgerError: Expected a ledger file at
-        /no/such/folder/holdout.db, but that is no file. Give the file that the run named.
+        /no/such/folder/holdout.db, but that is no file. Give the path that is in the
+        run's URL after sqlite:///.
     """
 
 
