@@ -160,19 +160,7 @@ class HoldoutGuardHooks:
             [name for guard in guards for name in guard.holdout.statistics],
         )
         require_batches(getattr(pl_module, self._step_name()))
-        require_loaders(self.guess_dataloaders)
-        if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
-            raise InvalidArgumentError(
-                f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
-                f"mechanism compares with the training value. Pass e.g. guess_dataloaders="
-                f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)."
-            )
-        sets = self.holdout.mechanism.estimation_sets
-        given = len(list(listed(self.guess_dataloaders)))
-        if sets is not None and given != sets:
-            raise InvalidArgumentError(
-                f"Expected one guess loader for each of {sets} estimation sets, but got {given}."
-            )
+        self._require_guesses()
         if self.holdout.status().exhausted and stage == "fit":
             raise BudgetExhaustedError(
                 f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
@@ -447,6 +435,22 @@ class HoldoutGuardHooks:
         if self._interception is not None:
             self._interception.restore()
             self._interception = None
+
+    def _require_guesses(self) -> None:
+        """Refuse a mechanism that compares with training values without loaders for them."""
+        require_loaders(self.guess_dataloaders)
+        if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
+            raise InvalidArgumentError(
+                f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
+                f"mechanism compares with the training value. Pass e.g. guess_dataloaders="
+                f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)."
+            )
+        sets = self.holdout.mechanism.estimation_sets
+        given = len(list(listed(self.guess_dataloaders)))
+        if sets is not None and given != sets:
+            raise InvalidArgumentError(
+                f"Expected one guess loader for each of {sets} estimation sets, but got {given}."
+            )
 
     def _require_guarded(self, batches: Sequence[Any]) -> None:
         guards = self._team

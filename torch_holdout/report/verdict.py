@@ -17,7 +17,9 @@ from torch_holdout.report.wording import (
     interval_text,
     joined,
     named,
+    of_run,
     percent_text,
+    unquoted,
     value_text,
 )
 
@@ -262,10 +264,9 @@ def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
     best = statistic.best
     if best is None:
         return ""
-    whose = f", run {named(best.run)}" if best.run is not None else ""
     found = (
         f"The best released {_short(statistic)} is {value_text(best.value, statistic.step)} "
-        f"(question {best.position:,}{whose}). The truth about that model lies between "
+        f"(question {best.position:,}{of_run(best.run)}). The truth about that model lies between "
         f"{interval_text(best.low, best.high, statistic.step).replace(' to ', ' and ')} with "
         f"{confidence(holdout)} confidence."
     )
@@ -386,7 +387,7 @@ def _blocks(statistic: StatisticReport, size: int) -> str:
 
 
 def _short(statistic: StatisticReport) -> str:
-    return named(statistic.name)[1:-1]
+    return unquoted(statistic.name)
 
 
 def _scale(statistic: StatisticReport) -> str:
