@@ -188,7 +188,7 @@ def shows(screen, *pairs):
     ("columns", "namespace"), list(zip([80, 120], guarded.NAMESPACES, strict=True))
 )
 def test_bars_show_the_budget_and_the_value(columns, namespace, tmp_path):
-    """At 80 columns Lightning's own TQDM bar has room for one statistic, at 120 for both."""
+    """At 80 columns a TQDM bar has room for the budget, whatever its rate is; at 120 for all."""
     command = [sys.executable, "-m", "support.bars", namespace, str(tmp_path)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     clean = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
