@@ -42,6 +42,7 @@ from torch_holdout.errors import (
 )
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.metrics import ReusableHoldoutMetric
+from torch_holdout.plural import counted
 from torch_holdout.ranks import rank_and_world
 from torch_holdout.results import Answer
 from torch_holdout.runs import as_run_name, current_run, named_run
@@ -164,7 +165,8 @@ class HoldoutGuardHooks:
         if self.holdout.status().exhausted and stage == "fit":
             raise BudgetExhaustedError(
                 f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
-                f"all {self.holdout.budget} are spent. Bring a fresh holdout, or train without one."
+                f"its budget ({counted(self.holdout.budget, 'release')}) is spent. Bring a fresh "
+                f"holdout, or train without one."
             )
         self._started_as = _name_of(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
@@ -369,7 +371,8 @@ class HoldoutGuardHooks:
             trainer.should_stop = True
 
     def _meet_exhaustion(self, refused: list[str]) -> None:
-        problem = f"The {self.holdout.budget} releases of holdout {self.holdout.name!r} are spent"
+        releases = counted(self.holdout.budget, "release")
+        problem = f"The budget of holdout {self.holdout.name!r} ({releases}) is spent"
         if self.on_exhausted == "raise":
             raise BudgetExhaustedError(
                 f"{problem}; {refused} got no answer. Stop here and report, or bring a fresh "

@@ -54,8 +54,8 @@ class BudgetExhaustedError(HoldoutError):
         ...     _ = metric.compute(), metric.reset()
         Traceback (most recent call last):
             ...
-        torch_holdout.errors.BudgetExhaustedError: The 1 releases of holdout 'val' are spent;
-        'val_acc' was not answered. ...
+        torch_holdout.errors.BudgetExhaustedError: The budget of holdout 'val' (1 release) is
+        spent; 'val_acc' was not answered. ...
     """
 
 

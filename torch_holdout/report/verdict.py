@@ -200,7 +200,7 @@ def confidence(holdout: HoldoutReport) -> str:
 def _left(holdout: HoldoutReport) -> str:
     status = holdout.status
     if status.exhausted:
-        return f"no releases left, all {status.budget:,} are spent"
+        return f"no releases left of {status.budget:,}"
     left = f"{counted(status.budget_left, 'release')} left"
     return left if status.queries else f"nothing has been asked yet, {left}"
 
