@@ -9,6 +9,8 @@ help:
 	@echo "make test   lint, types and every test"
 	@echo "make bench  ratios against what you would use instead: a table, JSON and docs/benchmarks.md"
 	@echo "make docs   the documentation, as pages in site/"
+	@echo "make lint   ruff and mypy only"
+	@echo "make clean  removes .venv, caches, demo/ and site/"
 
 install: $(VENV)/.installed
 

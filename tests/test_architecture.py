@@ -15,6 +15,7 @@ ORDER = [
         "checks",
         "runs",
         "rounding",
+        "plural",
         "search",
         "traces",
         "noise",

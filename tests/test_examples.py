@@ -46,7 +46,7 @@ def test_early_stopping_says_when_the_budget_is_gone(tmp_path):
     assert "0 of 2 releases left" in run("early_stopping.py", *small)  # the first epoch takes both
     found = attempt("early_stopping.py", *small)
     assert found.returncode == 1
-    assert "all 2 are spent. Bring a fresh holdout" in found.stderr
+    assert "its budget (2 releases) is spent. Bring a fresh holdout" in found.stderr
     assert "Traceback" not in found.stderr
 
 
@@ -141,7 +141,7 @@ def test_ray_sweep_stops_at_its_budget(tmp_path):
     printed = run("ray_sweep.py", *small, "--budget", "1")
     assert printed.count("last published val_acc") == 2
     assert "released for trial" in printed
-    assert "0 of 1 releases left (exhausted)" in printed
+    assert "0 of 1 release left (exhausted)" in printed
 
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))

@@ -1,5 +1,6 @@
 """The files around the code parse and say what is true: hooks, templates, CONTRIBUTING."""
 
+import ast
 import re
 import shlex
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from test_architecture import ORDER
+from test_architecture import FILES, ORDER, tree
 
 ROOT = Path(__file__).parent.parent
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
@@ -89,3 +90,33 @@ def test_contributing_names_every_folder_and_only_files_that_exist():
     assert len(paths) > 10
     missing = [path for path in paths if not (ROOT / path).exists()]
     assert missing == []
+
+
+# Names under which a distribution is imported, where they differ.
+BROUGHT_BY = {"markupsafe": "jinja2", "sklearn": "scikit-learn"}
+
+
+def undeclared(source, declared):
+    """Name what is imported from outside and is neither Python's own nor a dependency."""
+    found = set()
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module.partition(".")[0])
+    outside = found - sys.stdlib_module_names - {"torch_holdout"}
+    return {
+        name
+        for name in outside
+        if BROUGHT_BY.get(name, name.lower().replace("_", "-")) not in declared
+    }
+
+
+def test_what_the_package_imports_is_declared():
+    """A dependency's own dependencies are its business: they may go."""
+    text = (ROOT / "pyproject.toml").read_text()
+    project = text[text.index("\ndependencies = [") : text.index("\ndev = [")]
+    declared = {name.lower() for name in re.findall(r'"([\w.-]+)(?:\[[\w,-]+\])?[<>=!]', project)}
+    found = {path: undeclared(tree(path), declared) for path in FILES}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert undeclared(ast.parse("import json, rich\nfrom yaml import x"), declared) == {"yaml"}

@@ -42,6 +42,7 @@ from torch_holdout.errors import (
 )
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.metrics import ReusableHoldoutMetric
+from torch_holdout.plural import counted
 from torch_holdout.ranks import rank_and_world
 from torch_holdout.results import Answer
 from torch_holdout.runs import as_run_name, current_run, named_run
@@ -160,23 +161,12 @@ class HoldoutGuardHooks:
             [name for guard in guards for name in guard.holdout.statistics],
         )
         require_batches(getattr(pl_module, self._step_name()))
-        require_loaders(self.guess_dataloaders)
-        if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
-            raise InvalidArgumentError(
-                f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
-                f"mechanism compares with the training value. Pass e.g. guess_dataloaders="
-                f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)."
-            )
-        sets = self.holdout.mechanism.estimation_sets
-        given = len(list(listed(self.guess_dataloaders)))
-        if sets is not None and given != sets:
-            raise InvalidArgumentError(
-                f"Expected one guess loader for each of {sets} estimation sets, but got {given}."
-            )
+        self._require_guesses()
         if self.holdout.status().exhausted and stage == "fit":
             raise BudgetExhaustedError(
                 f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
-                f"all {self.holdout.budget} are spent. Bring a fresh holdout, or train without one."
+                f"its budget ({counted(self.holdout.budget, 'release')}) is spent. Bring a fresh "
+                f"holdout, or train without one."
             )
         self._started_as = _name_of(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
@@ -381,7 +371,8 @@ class HoldoutGuardHooks:
             trainer.should_stop = True
 
     def _meet_exhaustion(self, refused: list[str]) -> None:
-        problem = f"The {self.holdout.budget} releases of holdout {self.holdout.name!r} are spent"
+        releases = counted(self.holdout.budget, "release")
+        problem = f"The budget of holdout {self.holdout.name!r} ({releases}) is spent"
         if self.on_exhausted == "raise":
             raise BudgetExhaustedError(
                 f"{problem}; {refused} got no answer. Stop here and report, or bring a fresh "
@@ -447,6 +438,22 @@ class HoldoutGuardHooks:
         if self._interception is not None:
             self._interception.restore()
             self._interception = None
+
+    def _require_guesses(self) -> None:
+        """Refuse a mechanism that compares with training values without loaders for them."""
+        require_loaders(self.guess_dataloaders)
+        if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
+            raise InvalidArgumentError(
+                f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
+                f"mechanism compares with the training value. Pass e.g. guess_dataloaders="
+                f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)."
+            )
+        sets = self.holdout.mechanism.estimation_sets
+        given = len(list(listed(self.guess_dataloaders)))
+        if sets is not None and given != sets:
+            raise InvalidArgumentError(
+                f"Expected one guess loader for each of {sets} estimation sets, but got {given}."
+            )
 
     def _require_guarded(self, batches: Sequence[Any]) -> None:
         guards = self._team

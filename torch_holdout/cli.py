@@ -16,6 +16,7 @@ import typer
 
 import torch_holdout
 from torch_holdout.errors import HoldoutError, HoldoutWarning
+from torch_holdout.plural import counted
 from torch_holdout.rounding import up
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def plan(
         int | None, typer.Option(help="Holdout examples; leave out to find how many it takes.")
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Releases; leave out to find how many fit a tolerance.")
+        int | None, typer.Option(help="Releases; left out: what fits size and tolerance, else 20.")
     ] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Wanted distance to the population, bounds as [0, 1].")
@@ -185,23 +186,18 @@ def status(
     from torch_holdout.ledger import Ledger
     from torch_holdout.overview import reading_of
     from torch_holdout.prediction.status import status_of
+    from torch_holdout.report.summary import chosen
 
     with _plainly():
         opened = Ledger(_ledger_url(ledger), reads_only=True)
-        holdouts, records = opened.accounts(), opened.records_accounts()
-        if name is not None and name not in holdouts | records:
-            raise HoldoutError(
-                f"Expected one of the accounts {[*holdouts, *records]}, but got {name!r:.60}."
-            )
+        holdouts, records = chosen(opened, name)
         found = [
             reading_of(opened.summary(account, check=True), opened.address, failure)
-            for own, account in holdouts.items()
-            if name in (None, own)
+            for account in holdouts
         ]
         charged = [
             status_of(opened.records_summary(account, check=True), opened.address)
-            for own, account in records.items()
-            if name in (None, own)
+            for account in records
         ]
     if as_json:
         content = {
@@ -270,13 +266,13 @@ def verify(
         _print_json(asdict(found) | {"intact": not found.findings})
     else:
         looked = (
-            f"{_counted(found.holdouts, 'holdout')}, "
-            f"{_counted(found.records, 'account')} of training records, "
-            f"{_counted(found.rows, 'row')}, schema version {found.schema_version}"
+            f"{counted(found.holdouts, 'holdout')}, "
+            f"{counted(found.records, 'account')} of training records, "
+            f"{counted(found.rows, 'row')}, schema version {found.schema_version}"
         )
         for finding in found.findings:
             typer.echo(str(finding))
-        verdict = _counted(len(found.findings), "problem") if found.findings else "intact"
+        verdict = counted(len(found.findings), "problem") if found.findings else "intact"
         typer.echo(f"{found.ledger}: {verdict} ({looked}).")
     if found.findings:
         raise typer.Exit(1)
@@ -377,10 +373,6 @@ def _print_audit(rows: "list[Row]") -> None:
     )
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _brief(mechanism: dict[str, Any]) -> str:
     parameters = ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
@@ -396,18 +388,21 @@ def _print_plan(found: "Plan") -> None:
 
     from torch_holdout.bounds.certificate import confidence_text
 
-    table = Table(title=f"A plan for {found.purpose}", show_header=False, title_justify="left")
+    table = Table(
+        title=f"A plan (purpose: {found.purpose})", show_header=False, title_justify="left"
+    )
     shown = {
         "holdout examples": f"{found.size:,}",
-        "queries": f"{found.queries:,} ({_counted(found.statistics, 'statistic')})",
+        "queries": f"{found.queries:,} ({counted(found.statistics, 'statistic')})",
         "mechanism": _brief(found.mechanism.identity()),
-        "budget": _counted(found.budget, "release"),
+        "budget": counted(found.budget, "release"),
         "grid": f"{found.grid} intervals",
         "certificate": "nothing"
         if found.certificate.vacuous
         else f"+-{up(found.certificate.tolerance)} (normalised)",
         "confidence": confidence_text(found.certificate.failure),
-        "epsilon": up(found.epsilon) + ("" if found.delta is None else f" at {found.delta:g}"),
+        "epsilon": up(found.epsilon)
+        + ("" if found.delta is None else f" at delta {found.delta:g}"),
         "min_delta": f"{found.min_delta:.2g} (times the statistic's range)",
         "patience": str(found.patience),
     }

@@ -54,8 +54,8 @@ class BudgetExhaustedError(HoldoutError):
         ...     _ = metric.compute(), metric.reset()
         Traceback (most recent call last):
             ...
-        torch_holdout.errors.BudgetExhaustedError: The 1 releases of holdout 'val' are spent;
-        'val_acc' was not answered. ...
+        torch_holdout.errors.BudgetExhaustedError: The budget of holdout 'val' (1 release) is
+        spent; 'val_acc' was not answered. ...
     """
 
 
@@ -147,7 +147,8 @@ class LedgerError(HoldoutError):
         Traceback (most recent call last):
             ...
         torch_holdout.errors.LedgerError: Expected a ledger file at
-        /no/such/folder/holdout.db, but that is no file. Give the file that the run named.
+        /no/such/folder/holdout.db, but that is no file. Give the path that is in the
+        run's URL after sqlite:///.
     """
 
 

@@ -21,6 +21,7 @@ from torch_holdout.errors import (
 from torch_holdout.eval_mode import require_eval
 from torch_holdout.holdout import ReusableHoldout
 from torch_holdout.noise import fresh_secret
+from torch_holdout.plural import counted
 from torch_holdout.ranks import rank_and_world
 from torch_holdout.results import Answer
 from torch_holdout.statistics import SealedSums
@@ -218,7 +219,8 @@ class ReusableHoldoutMetric(Metric):
 
     def _exhausted(self, answer: Answer) -> float:
         problem = (
-            f"The {self.holdout.budget} releases of holdout {self.holdout.name!r} are spent; "
+            f"The budget of holdout {self.holdout.name!r} "
+            f"({counted(self.holdout.budget, 'release')}) is spent; "
             f"{self.statistic_name!r} was not answered."
         )
         if self.on_exhausted == "raise":

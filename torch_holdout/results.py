@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
+from torch_holdout.plural import counted
 from torch_holdout.rounding import up
 
 
@@ -92,10 +93,10 @@ class Status:
     def __str__(self) -> str:
         at = "pure" if self.delta is None else f"delta {self.delta:g}"
         lines = [
-            f"holdout {self.name!r}: {self.size} examples, {self.budget_left} of {self.budget} "
-            f"releases left{' (exhausted)' if self.exhausted else ''}",
-            f"  asked {_counted(self.queries, 'time')}: {_counted(self.releases, 'release')}, "
-            f"{_counted(self.guesses, 'guess', 'guesses')}",
+            f"holdout {self.name!r}: {counted(self.size, 'example')}, {self.budget_left:,} of "
+            f"{counted(self.budget, 'release')} left{' (exhausted)' if self.exhausted else ''}",
+            f"  asked {counted(self.queries, 'time')}: {counted(self.releases, 'release')}, "
+            f"{counted(self.guesses, 'guess')}",
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
             f"example); {self._spent()}",
         ]
@@ -116,17 +117,14 @@ class Status:
         return f"{_short(self.epsilon_spent)} spent (pure sum)"
 
 
-def _counted(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
 def _short(value: float) -> str:
     return "infinite (none is guaranteed)" if math.isinf(value) else up(value, digits=4)
 
 
 def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
     width = statistic["high"] - statistic["low"]
-    parts = [f"[{statistic['low']:g}, {statistic['high']:g}], better is {statistic['mode']}"]
+    better = "higher" if statistic["mode"] == "max" else "lower"
+    parts = [f"[{statistic['low']:g}, {statistic['high']:g}], {better} is better"]
     for name in ("threshold", "step", "sigma", "epsilon"):
         if name in mechanism:
             normalised = mechanism[name]

@@ -38,7 +38,7 @@ PUBLIC = (
 )
 # Sections of the first page, by where a name is defined; other pages may have one for each file.
 SECTIONS = {
-    "The door": ("holdout", "metrics", "multiplicative_weights"),
+    "The door": ("holdout", "metrics", "runs", "multiplicative_weights"),
     "Statistics": ("statistics", "blockwise", "subsets", "data_fingerprint"),
     "Mechanisms": ("mechanisms",),
     "Planning": ("planning",),

@@ -2,9 +2,12 @@
 
 import pytest
 
-from support.site import ROOT, blocks, commands, run_blocks, wrong_commands
+from support.site import ROOT, blocks, commands, run_blocks, shown_outputs, wrong_commands
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+# How many of the outputs that a page shows are the same wherever they are printed: no noise before
+# them and no training.
+EXACT = {"derivations.md": 4, "existing-project.md": 1, "read-a-report.md": 1, "tutorial.md": 2}
 named = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT / "docs")))
 
 
@@ -13,7 +16,12 @@ named = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(R
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning", "ignore:.*num_workers.*")
 def test_the_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_blocks(page.read_text(), page.name)
+    text = page.read_text()
+    printed = run_blocks(text, page.name)
+    exact = list(shown_outputs(text).items())[: EXACT.get(page.name, 0)]
+    assert len(exact) == EXACT.get(page.name, 0)
+    for number, shown in exact:
+        assert printed[number].strip() == shown.strip()
 
 
 @named
@@ -24,7 +32,13 @@ def test_the_commands_exist(page):
 def test_blocks_share_a_namespace_and_none_is_left_out():
     page = "```python\nx = [1]\n```\n\n- item\n\n  ```python\n  x.append(2)\n  ```\n"
     assert blocks(page, "python") == ["x = [1]\n", "x.append(2)\n"]
-    assert run_blocks(page + "```python title='y'\nassert x == [1, 2]\n```\n", "page") == 3
+    more = "```python title='y'\nassert x == [1, 2]\nprint(x)\n```\n"
+    assert run_blocks(page + more, "page") == ["", "", "[1, 2]\n"]
+
+
+def test_outputs_are_found():
+    page = "```python\n1\n```\n\n```python\n2\n```\n\n```text\ntwo\n```\nwords\n\n```text\nx\n```\n"
+    assert shown_outputs(page) == {1: "two\n"}
 
 
 def test_twin_with_a_failing_block_is_caught():

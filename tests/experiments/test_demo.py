@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,7 @@ def base_python(tmp_path_factory):
     """A Python with the base dependencies only: no scikit-learn, no matplotlib, no extra."""
     folder = tmp_path_factory.mktemp("base")
     lines = (ROOT / "pyproject.toml").read_text().split("dependencies = [")[1].split("]")[0]
-    needed = [line.strip().strip('",') for line in lines.splitlines() if line.strip()]
+    needed = re.findall(r'"([^"]+)"', lines)
     return environment(folder / "venv", linked(closure(needed).values(), folder / "site"))
 
 

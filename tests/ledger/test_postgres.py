@@ -158,7 +158,11 @@ class TestDoor:
         with pytest.raises(LedgerError, match=r"'postgres' belongs to someone else and SELECT"):
             register(Ledger(bob))
         postgres.run(database(url), "GRANT ALL ON ALL TABLES IN SCHEMA torch_holdout TO bob")
+        postgres.run(database(url), "GRANT ALL ON ALL SEQUENCES IN SCHEMA torch_holdout TO bob")
         assert Ledger(bob).names() == ["val"]
+        record(Ledger(bob), entry("b"))
+        register(Ledger(bob), name="a holdout of bob's")
+        assert summary(url).releases == 2
 
     def test_no_right_to_make_tables(self, postgres, url):
         postgres.run("postgres", "DROP ROLE IF EXISTS eve", "CREATE ROLE eve LOGIN")

@@ -181,7 +181,7 @@ def test_edited_charges_are_found_and_placed(path, statement, position, words):
 def test_orphans_and_lost_keys_are_found(path):
     edit(path, "DELETE FROM th_holdouts WHERE id = 2", "DELETE FROM th_secret_keys")
     words = " ".join(text for _, _, text in found(path))
-    assert "4 row(s) of th_queries belong to no account" in words
+    assert "4 rows of th_queries without an account" in words
     assert "secret key" in words
 
 

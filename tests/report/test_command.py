@@ -36,7 +36,7 @@ def test_writes_a_page_and_says_where_and_what(ledger, tmp_path, monkeypatch):
     assert (found.exit_code, found.stderr) == (0, "")
     first, verdict = found.stdout.splitlines()
     assert first == "report.html"
-    assert verdict.startswith("'digits-val': No releases left, all 12 are spent;")
+    assert verdict.startswith("'digits-val': No releases left of 12;")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<!doctype html>" in text
     assert "holdout.db" in text

@@ -62,6 +62,19 @@ def report():
     return summarise(ledger)
 
 
+@pytest.mark.parametrize(("answered", "left_out"), [(2, ""), (6, "Stale values of 2 more runs")])
+def test_stale_values_that_are_not_drawn_are_counted(answered, left_out):
+    """A run that never got an answer has no stale value to draw or to leave out."""
+    holdout = make_holdout(budget=answered, mechanism=th.LaplaceMechanism(epsilon=1.0))
+    for late in (False, True):
+        for run in range(answered + 5 * late):
+            with th.named_run(f"run {run}"):
+                ask(holdout, 20, f"{run} {late}")
+    text = Read(page(summarise(Ledger(holdout.status().ledger)))).text
+    assert left_out in text
+    assert ("left out of the drawing" in text) == bool(left_out)
+
+
 def test_holds_what_was_asked_for(report):
     found = Read(page(report))
     for holdout in report.holdouts:

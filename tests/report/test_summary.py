@@ -6,6 +6,7 @@ import pytest
 import torch_holdout as th
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_holdout import overview
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger import Ledger, Recorded, Refusal
 from torch_holdout.report import summary as module
@@ -134,9 +135,9 @@ def test_stale_values_are_the_runs_own_last_answers():
 
 def test_many_answers_are_thinned_and_all_are_counted(monkeypatch):
     asked = []
-    right = module.answer_interval
+    right = overview.answer_interval
     monkeypatch.setattr(
-        module, "answer_interval", lambda *a, **k: asked.append(k["position"]) or right(*a, **k)
+        overview, "answer_interval", lambda *a, **k: asked.append(k["position"]) or right(*a, **k)
     )
     answers = [
         answer(i, "release" if i % 5 == 1 else "guess", (i % 97) / 100, f"trial {i % 250}")

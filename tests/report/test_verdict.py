@@ -116,7 +116,7 @@ class TestHeadline:
     def test_an_exhausted_account_with_late_questions(self):
         holdout = large(budget=1)
         ask(holdout, 8000, "a")
-        assert headline(report_of(holdout)).startswith("No releases left, all 1 are spent; each")
+        assert headline(report_of(holdout)).startswith("No releases left of 1; each")
         with th.named_run("late"):
             ask(holdout, 9000, "b")
             ask(holdout, 9000, "c")

@@ -1,5 +1,7 @@
 """What is wrong with a built site, or with a page's source; every function names it."""
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -124,13 +126,25 @@ def blocks(text: str, *languages: str) -> list[str]:
     ]
 
 
-def run_blocks(text: str, name: str) -> int:
-    """Run a page's Python blocks in order, in one namespace; return how many there were."""
+def run_blocks(text: str, name: str) -> list[str]:
+    """Run a page's Python blocks in order, in one namespace; return what each printed."""
     names: dict = {"__name__": "__main__"}
-    found = blocks(text, "python", "py", "python3")
-    for number, block in enumerate(found, 1):
-        exec(compile(block, f"{name}, block {number}", "exec"), names)
-    return len(found)
+    printed = []
+    for number, block in enumerate(blocks(text, "python", "py", "python3"), 1):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(block, f"{name}, block {number}", "exec"), names)
+        printed.append(out.getvalue())
+    return printed
+
+
+def shown_outputs(text: str) -> dict[int, str]:
+    """Return what a page says its Python blocks print: a text block right below one."""
+    python = re.compile(
+        r"^```python[^\n]*\n.*?^```$(?:\n\n```text\n(?P<shown>.*?)^```$)?", re.MULTILINE | re.DOTALL
+    )
+    found = enumerate(python.finditer(text))
+    return {number: block["shown"] for number, block in found if block["shown"] is not None}
 
 
 def commands(text: str) -> Iterator[str]:

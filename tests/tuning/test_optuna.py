@@ -314,7 +314,7 @@ def test_ask_and_tell_has_no_loop_to_stop():
     with sharing(trial, account) as shared:
         shared.report(ask(account, 30, "a"), 0)
         study.tell(trial, shared.value)
-    with pytest.raises(optuna.TrialPruned, match="are spent"), sharing(study.ask(), account):
+    with pytest.raises(optuna.TrialPruned, match="is spent"), sharing(study.ask(), account):
         pass
 
 

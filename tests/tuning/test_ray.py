@@ -95,7 +95,7 @@ def test_a_stale_value_ends_the_trial(told, tmp_path):
 
     trial_of(body, tmp_path)
     assert len(told) == 1
-    assert "are spent" in (tmp_path / tuning.EXHAUSTED).read_text()
+    assert "is spent" in (tmp_path / tuning.EXHAUSTED).read_text()
 
 
 def test_another_error_is_not_swallowed(told, tmp_path):

@@ -31,55 +31,18 @@ def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, A
 
     _require_place(picture)  # not after a minute of training
     console = Console(highlight=False, stderr=quiet)
-    data = "Digits" if has_digits() else "Generated patterns in ten classes"
-    console.print(
-        "[bold]1. Early stopping on a guarded validation loss[/bold]\n"
-        f"{data} with 30 % of the labels replaced: a network that learns them by heart gets worse "
-        "on new data. EarlyStopping reads only what the guard publishes; the progress bar shows "
-        "how much of the budget is left.\n"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        run = early_stopping(f"sqlite:///{folder}/holdout.db", epochs=epochs, progress=not quiet)
-        console.print(_table(run))
-        _explain(console, run)
-        ledger = Ledger(f"sqlite:///{folder}/holdout.db")
-        page = write(summarise(ledger), picture.with_suffix(".html"))
-        left, certificate = run.holdout.status().budget_left, run.holdout.certificate()
-    console.print(
-        f"\n[bold]2. Why anyone should care[/bold]\n"
-        f"{SIZE} labels are coin flips: nobody can be better than 50 %. An analyst asks for the "
-        f"accuracy of {QUERIES} random classifiers, keeps those that look better than a coin, "
-        f"inverts those that look worse, and lets them vote.\n"
-    )
-    raw, guarded, unspent = attacks()
-    console.print(
-        f"  a raw holdout says of the vote      {_percent(raw.claimed)}\n"
-        f"  a guarded holdout says              {_percent(guarded.claimed)}   "
-        f"({BUDGET - unspent} of {BUDGET} releases spent)\n"
-        f"  on fresh data it is                 {_percent(guarded.fresh)}"
-    )
+    run, page, stopped = _stop_early(console, picture, epochs, progress=not quiet)
+    raw, guarded, unspent = _attack(console)
     if find_spec("matplotlib") is None:
         picture = picture.with_suffix(".txt")
         picture.write_text(written(run, raw, guarded))
     else:
         draw(run, raw, guarded, picture)
-    console.print(
-        f"\nBoth parts in one {'table' if picture.suffix == '.txt' else 'picture'}: {picture}"
-    )
-    console.print(f"The run's report, for a browser: {page}")
-    if missing := [name for name in ("sklearn", "matplotlib") if find_spec(name) is None]:
-        gains = {"sklearn": "real digits", "matplotlib": "a picture"}
-        wanted = " and ".join(gains[name] for name in missing)
-        console.print(f"For {wanted}: pip install 'torch-holdout\\[demo]'")
+    _say_where(console, picture, page)
     return {
         "picture": str(picture),
         "report": str(page),
-        "early_stopping": {
-            "epochs": [asdict(epoch) for epoch in run.epochs],
-            "chosen": asdict(run.chosen),
-            "budget_left": left,
-            "certificate": asdict(certificate),
-        },
+        "early_stopping": stopped,
         "attack": {
             "raw": asdict(raw),
             "guarded": asdict(guarded),
@@ -179,6 +142,59 @@ def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+def _stop_early(
+    console: Any, picture: Path, epochs: int, *, progress: bool
+) -> tuple[Run, Path, dict[str, Any]]:
+    """Train, tell, and write the report; return also what the ledger said, which is gone then."""
+    data = "Digits" if has_digits() else "Generated patterns in ten classes"
+    console.print(
+        "[bold]1. Early stopping on a guarded validation loss[/bold]\n"
+        f"{data} with 30 % of the labels replaced: a network that learns them by heart gets worse "
+        "on new data. EarlyStopping reads only what the guard publishes; the progress bar shows "
+        "how much of the budget is left.\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = f"sqlite:///{folder}/holdout.db"
+        run = early_stopping(ledger, epochs=epochs, progress=progress)
+        console.print(_table(run))
+        _explain(console, run)
+        page = write(summarise(Ledger(ledger)), picture.with_suffix(".html"))
+        found = {
+            "epochs": [asdict(epoch) for epoch in run.epochs],
+            "chosen": asdict(run.chosen),
+            "budget_left": run.holdout.status().budget_left,
+            "certificate": asdict(run.holdout.certificate()),
+        }
+    return run, page, found
+
+
+def _attack(console: Any) -> tuple[Attack, Attack, int]:
+    console.print(
+        f"\n[bold]2. Why anyone should care[/bold]\n"
+        f"{SIZE} labels are coin flips: nobody can be better than 50 %. An analyst asks for the "
+        f"accuracy of {QUERIES} random classifiers, keeps those that look better than a coin, "
+        f"inverts those that look worse, and lets them vote.\n"
+    )
+    raw, guarded, unspent = attacks()
+    console.print(
+        f"  a raw holdout says of the vote      {_percent(raw.claimed)}\n"
+        f"  a guarded holdout says              {_percent(guarded.claimed)}   "
+        f"({BUDGET - unspent} of {BUDGET} releases spent)\n"
+        f"  on fresh data it is                 {_percent(guarded.fresh)}"
+    )
+    return raw, guarded, unspent
+
+
+def _say_where(console: Any, picture: Path, page: Path) -> None:
+    """Name the files, and what would make them better."""
+    kind = "table" if picture.suffix == ".txt" else "picture"
+    console.print(f"\nBoth parts in one {kind}: {picture}")
+    console.print(f"The run's report, for a browser: {page}")
+    gains = {"sklearn": "real digits", "matplotlib": "a picture"}
+    if missing := [gain for name, gain in gains.items() if find_spec(name) is None]:
+        console.print(f"For {' and '.join(missing)}: pip install 'torch-holdout\\[demo]'")
 
 
 def _require_place(picture: Path) -> None:

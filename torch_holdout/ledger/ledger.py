@@ -24,6 +24,8 @@ from torch_holdout.ledger.records import (
 from torch_holdout.ledger.schema import (
     PICO,
     SCHEMA_VERSION,
+    WITH_RECORDS,
+    WITH_RUNS,
     charges,
     holdouts,
     keys,
@@ -35,8 +37,6 @@ from torch_holdout.ledger.schema import (
 )
 from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
 from torch_holdout.noise import fresh_secret
-
-_WITH_RECORDS, _WITH_RUNS = 2, 3  # schema versions
 
 
 @final
@@ -246,7 +246,7 @@ class Ledger:
             runs.c.position == queries.c.position
         )
         with self._transaction(reads_only=True) as connection:
-            named = self._version >= _WITH_RUNS
+            named = self._version >= WITH_RUNS
             wanted = sa.select(*asked, queries.c.asked_at, *([runs.c.run] if named else []))
             wanted = wanted.join(holdouts, holdouts.c.id == queries.c.holdout_id)
             found = connection.execute(
@@ -263,7 +263,7 @@ class Ledger:
         """List what was asked after the budget was gone, by statistic and run."""
         asked = (refusals.c.statistic, refusals.c.run, refusals.c.count)
         with self._transaction(reads_only=True) as connection:
-            if self._version < _WITH_RUNS:
+            if self._version < WITH_RUNS:
                 return []
             rows = connection.execute(
                 sa.select(*asked, refusals.c.first_at, refusals.c.last_at)
@@ -362,7 +362,7 @@ class Ledger:
     def records_accounts(self) -> dict[str, str]:
         """Return the records accounts' ids by name, oldest first."""
         with self._transaction(reads_only=True) as connection:
-            if self._version < _WITH_RECORDS:
+            if self._version < WITH_RECORDS:
                 return {}
             found = connection.execute(
                 sa.select(records.c.name, records.c.account).order_by(records.c.id)

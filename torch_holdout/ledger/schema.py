@@ -6,6 +6,7 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 import sqlalchemy as sa
 
 SCHEMA_VERSION = 3
+WITH_RECORDS, WITH_RUNS = 2, 3  # the versions that added them
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 PICO = 10**12  # epsilon is kept in whole millionths of a millionth, rounded up
@@ -134,4 +135,4 @@ refusals = sa.Table(
     sa.Column("first_at", sa.String(40), nullable=False),
     sa.Column("last_at", sa.String(40), nullable=False),
 )
-ADDED = {2: (records, charges), 3: (runs, refusals)}
+ADDED = {WITH_RECORDS: (records, charges), WITH_RUNS: (runs, refusals)}

@@ -200,8 +200,8 @@ class SqliteBackend:
     def _check_header(self) -> None:
         if not self._path.is_file():
             raise LedgerError(
-                f"Expected a ledger file at {self._path}, but that is no file. Give the file that "
-                f"the run named."
+                f"Expected a ledger file at {self._path}, but that is no file. Give the path "
+                f"that is in the run's URL after sqlite:///."
             )
         try:
             with self._path.open("rb") as file:

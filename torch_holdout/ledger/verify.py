@@ -17,6 +17,8 @@ from torch_holdout.ledger.backend import Backend, reason, stored_version
 from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.ledger import is_refusal
 from torch_holdout.ledger.schema import (
+    WITH_RECORDS,
+    WITH_RUNS,
     charges,
     holdouts,
     keys,
@@ -27,6 +29,7 @@ from torch_holdout.ledger.schema import (
     thresholds,
 )
 from torch_holdout.ledger.verify_accounts import Rows, holdout_problems, records_problems
+from torch_holdout.plural import counted
 
 
 @final
@@ -97,7 +100,7 @@ class _Reader:
         version = self._version()
         self._part(None, lambda opened: ((None, p) for p in self._backend.problems(opened)))
         self._part(None, _secret_key_problems)
-        if version > 2:
+        if version >= WITH_RUNS:
             self._part(None, _label_problems)
         names: dict[str, list[Any]] = {"holdouts": [], "records": []}
         for kind, table, rows, check in _accounts(version):
@@ -182,7 +185,7 @@ def _accounts(version: int) -> list[tuple[str, sa.Table, sa.Table, Any]]:
     found: list[tuple[str, sa.Table, sa.Table, Any]] = [
         ("holdouts", holdouts, queries, holdout_problems)
     ]
-    if version > 1:
+    if version >= WITH_RECORDS:
         found.append(("records", records, charges, records_problems))
     return found
 
@@ -191,7 +194,7 @@ def _side_tables(kind: str, version: int) -> list[sa.Table]:
     """Return what else belongs to accounts of a kind."""
     if kind != "holdouts":
         return []
-    return [thresholds, *([runs, refusals] if version > 2 else [])]
+    return [thresholds, *([runs, refusals] if version >= WITH_RUNS else [])]
 
 
 def _owner(rows: sa.Table) -> sa.Column[Any]:
@@ -232,7 +235,7 @@ def _table_problems(
             sa.select(sa.func.count()).where(owner.not_in(sa.select(table.c.id)))
         ).scalar_one()
         if orphans:
-            yield None, f"{orphans} row(s) of {child.name} belong to no account"
+            yield None, f"{counted(orphans, 'row')} of {child.name} without an account"
     for column in (table.c.fingerprint, table.c.name, table.c.account):
         twins = connection.execute(
             sa.select(sa.func.min(table.c.name), sa.func.max(table.c.name), sa.func.count())

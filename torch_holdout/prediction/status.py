@@ -7,6 +7,7 @@ from typing import final
 from torch_holdout.accounting import sampling_delta
 from torch_holdout.ledger import RecordsSummary
 from torch_holdout.ledger.schema import ZEPTO
+from torch_holdout.plural import counted
 from torch_holdout.rounding import up
 
 
@@ -48,10 +49,10 @@ class PredictionPlan:
             else f"pure epsilon {up(self.epsilon_per_query, digits=4)}"
         )
         lines = [
-            f"{self.mechanism} over {self.num_parts} part{'s' if self.num_parts > 1 else ''}, "
-            f"{self.num_outputs} output{'s' if self.num_outputs > 1 else ''}",
-            f"  epsilon {self.epsilon:g}{at}, {self.relation}, buys {self.queries} queries; "
-            f"{self.queries_left} left",
+            f"{self.mechanism} over {counted(self.num_parts, 'part')}, "
+            f"{counted(self.num_outputs, 'output')}",
+            f"  epsilon {self.epsilon:g}{at}, {self.relation}, buys "
+            f"{counted(self.queries, 'query')}; {self.queries_left:,} left",
             f"  one query: {each}",
         ]
         if self.queries_left < 1:
@@ -110,9 +111,9 @@ class PredictionStatus:
 
     def __str__(self) -> str:
         at = "pure" if self.delta is None else f"delta {self.delta:g}"
-        left = "" if self.queries_left is None else f", {self.queries_left} left"
+        left = "" if self.queries_left is None else f", {self.queries_left:,} left"
         lines = [
-            f"records {self.name!r}: {self.queries} queries answered{left}",
+            f"records {self.name!r}: {counted(self.queries, 'query')} answered{left}",
             f"  epsilon at most {self.epsilon:g} over the whole budget ({at}, {self.relation}); "
             f"{self.share_spent:.1%} of it charged",
         ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
+from torch_holdout.plural import counted
 from torch_holdout.report.summary import RecordsReport, Run, Shown, Stale, StatisticReport
 from torch_holdout.report.svg import (
     circle,
@@ -21,7 +22,6 @@ from torch_holdout.report.svg import (
 )
 from torch_holdout.report.wording import (
     clock_text,
-    counted,
     day_text,
     decimals_for,
     fixed_text,
@@ -29,6 +29,7 @@ from torch_holdout.report.wording import (
     moment,
     moment_text,
     named,
+    of_run,
     value_text,
 )
 
@@ -232,7 +233,7 @@ class _ValuesChart:
             mark += text(number, x, below, class_="label quiet", text_anchor="middle")
         asked = f"stale: {counted(stale.count, 'question')} came after the budget was gone"
         said = f"{value_text(value, self.statistic.step)}, {asked}"
-        return titled(mark, f"{said}{_of_run(stale.run)}")
+        return titled(mark, f"{said}{of_run(stale.run)}")
 
     def _bands(self) -> list[str]:
         """Draw the certificate: where the truth of each released answer lies."""
@@ -253,11 +254,11 @@ class _ValuesChart:
         ]
 
     def _trails(self) -> list[str]:
+        if len(self.statistic.runs) + self.statistic.runs_left_out > _TRAILS:
+            return []
         runs: dict[str | None, list[Shown]] = {}
         for shown in self.statistic.drawn:
             runs.setdefault(shown.run, []).append(shown)
-        if len(self.statistic.runs) + self.statistic.runs_left_out > _TRAILS:
-            return []
         return [
             _line([(self.x(s.position), self.y(s.value)) for s in own])
             for own in runs.values()
@@ -279,7 +280,7 @@ class _ValuesChart:
         return (
             f"{value_text(shown.value, step)}, a {shown.kind}: the truth lies in "
             f"{interval_text(shown.low, shown.high, step)}. Question {shown.position:,}"
-            f"{_of_run(shown.run)}, {moment_text(shown.asked_at)}"
+            f"{of_run(shown.run)}, {moment_text(shown.asked_at)}"
         )
 
 
@@ -376,7 +377,3 @@ def _places(values: Sequence[float]) -> int:
     # A step of 0.25 needs one more than its size says.
     exact = all(abs(round(value, places) - value) < 1e-9 for value in values)
     return places if exact else places + 1
-
-
-def _of_run(run: str | None) -> str:
-    return "" if run is None else f", run {named(run)}"

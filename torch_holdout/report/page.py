@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch_holdout.errors import HoldoutError
+from torch_holdout.plural import counted
 from torch_holdout.report import figures, verdict, wording
 from torch_holdout.report.summary import Report
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
+# How an SQLite file begins, and its log (-wal) in either byte order.
 _DATABASES = (b"SQLite format 3\0", bytes.fromhex("377f0682"), bytes.fromhex("377f0683"))
 _COMPANIONS = ("-wal", "-shm", "-journal")
 
@@ -102,6 +104,6 @@ def _template() -> "Template":
             *("charges_chart", "legend_mark"),
         )
     }
-    environment.globals |= {"verdict": verdict, "wording": wording, "infinite": math.isinf}
-    environment.globals["stale_drawn"] = figures.STALE_DRAWN
+    environment.globals |= {"verdict": verdict, "wording": wording, "counted": counted}
+    environment.globals |= {"infinite": math.isinf, "stale_drawn": figures.STALE_DRAWN}
     return environment.get_template("page.html.j2")

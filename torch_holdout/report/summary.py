@@ -1,17 +1,17 @@
 """What a report says of a ledger: plain data for the page, for JSON and for the verdict."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
-from torch_holdout.bounds.certificate import Certificate, answer_interval
+from torch_holdout.bounds.certificate import Certificate
 from torch_holdout.checks import require_failure
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger import Charged, Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.overview import channels_of, reading_of, transcript_of
+from torch_holdout.overview import Intervals, reading_of
 from torch_holdout.prediction.status import PredictionStatus
 from torch_holdout.prediction.status import status_of as records_status
 from torch_holdout.report.wording import parameters_text
@@ -232,12 +232,32 @@ def answers_of(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]
     return [found for found in ledger.answers(account) if found.position <= summary.queries]
 
 
+def intervals_in(summary: Summary, answers: Sequence[Recorded], failure: float) -> Intervals:
+    """Return what finds the intervals of these answers, from the ledger alone."""
+    return Intervals(summary, mechanism_of(summary.registration["mechanism"]), answers, failure)
+
+
+def shown(answer: Recorded, intervals: Intervals) -> Shown:
+    """Return an answer with its interval."""
+    found = intervals.of(answer)
+    return Shown(
+        position=answer.position,
+        asked_at=answer.asked_at,
+        run=answer.run,
+        statistic=answer.statistic,
+        kind=answer.kind,
+        value=answer.value,
+        low=found.low,
+        high=found.high,
+    )
+
+
 def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
     summary = ledger.summary(account, check=True)
     status, certificate = reading_of(summary, ledger.address, failure)
     answers = answers_of(ledger, account, summary)
     refusals = ledger.refusals(account) if status.exhausted else []
-    intervals = Intervals(summary, answers, failure)
+    intervals = intervals_in(summary, answers, failure)
     most = max(60, DRAWN // len(status.statistics))
     return HoldoutReport(
         status=status,
@@ -254,59 +274,13 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
             )
             for name, registered in status.statistics.items()
         ),
-        latest=tuple(intervals.of(answer) for answer in reversed(answers[-LATEST:])),
+        latest=tuple(shown(answer, intervals) for answer in reversed(answers[-LATEST:])),
         refused=sum(refusal.count for refusal in refusals),
         first_at=answers[0].asked_at if answers else None,
         last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals])
         if answers
         else None,
     )
-
-
-@final
-class Intervals:
-    """The intervals of some answers of an account; one takes a millisecond, so few are asked."""
-
-    def __init__(self, summary: Summary, answers: Sequence[Recorded], failure: float) -> None:
-        mechanism = mechanism_of(summary.registration["mechanism"])
-        self._facts = transcript_of(summary, mechanism)
-        self._channels = channels_of(summary, mechanism)
-        self._failure = failure
-        self._before = _releases_before(answers)
-        self._known: dict[int, Shown] = {}
-
-    def of(self, answer: Recorded) -> Shown:
-        """Return an answer with its interval."""
-        if answer.position not in self._known:
-            found = answer_interval(
-                self._facts,
-                self._channels,
-                statistic=answer.statistic,
-                position=answer.position,
-                releases_before=self._before[answer.position],
-                kind=answer.kind,
-                value=answer.value,
-                failure=self._failure,
-            )
-            self._known[answer.position] = Shown(
-                position=answer.position,
-                asked_at=answer.asked_at,
-                run=answer.run,
-                statistic=answer.statistic,
-                kind=answer.kind,
-                value=answer.value,
-                low=found.low,
-                high=found.high,
-            )
-        return self._known[answer.position]
-
-
-def _releases_before(answers: Iterable[Recorded]) -> dict[int, int]:
-    releases, before = 0, {}
-    for answer in answers:
-        before[answer.position] = releases
-        releases += answer.kind == "release"
-    return before
 
 
 def _statistic(
@@ -340,8 +314,8 @@ def _statistic(
         guess_tolerance=certificate.user_guess_tolerance.get(name),
         releases=len(released),
         guesses=len(guessed),
-        best=None if best is None else intervals.of(best),
-        drawn=tuple(intervals.of(drawn[position]) for position in sorted(drawn)),
+        best=None if best is None else shown(best, intervals),
+        drawn=tuple(shown(drawn[position], intervals) for position in sorted(drawn)),
         left_out=len(answers) - len(drawn),
         runs=tuple(
             _run(run, own, refused, registered["mode"], intervals)
@@ -392,7 +366,7 @@ def _run(
         releases=len(released),
         guesses=len(answers) - len(released),
         refused=sum(refusal.count for refusal in refusals),
-        best=None if best is None else intervals.of(best),
+        best=None if best is None else shown(best, intervals),
         last=answers[-1] if answers else None,
         first_at=min([a.asked_at for a in answers[:1]] + [r.first_at for r in refusals]),
         last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals]),

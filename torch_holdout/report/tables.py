@@ -10,7 +10,7 @@ from torch_holdout.checks import require_failure
 from torch_holdout.ledger import Ledger
 from torch_holdout.overview import reading_of
 from torch_holdout.report import verdict
-from torch_holdout.report.summary import Intervals, Report, answers_of, chosen
+from torch_holdout.report.summary import Report, answers_of, chosen, intervals_in, shown
 
 COLUMNS = (
     *("holdout", "position", "asked_at", "run", "statistic", "kind"),
@@ -55,10 +55,10 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
     yield _line(COLUMNS)
     for account, summary in accounts:
         answers = answers_of(ledger, account, summary)
-        intervals = Intervals(summary, answers, failure)
+        intervals = intervals_in(summary, answers, failure)
         for answer in answers:
-            shown = asdict(intervals.of(answer)) | {"holdout": summary.name}
-            yield _line([_cell(shown[column]) for column in COLUMNS])
+            found = asdict(shown(answer, intervals)) | {"holdout": summary.name}
+            yield _line([_cell(found[column]) for column in COLUMNS])
 
 
 def _cell(value: str | float | None) -> str | float:

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from typing import final
 
 from torch_holdout.bounds.certificate import confidence_text
+from torch_holdout.plural import counted
 from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
-    counted,
     delta_text,
     distance_text,
     interval_text,
     joined,
     named,
+    of_run,
     percent_text,
+    unquoted,
     value_text,
 )
 
@@ -198,7 +200,7 @@ def confidence(holdout: HoldoutReport) -> str:
 def _left(holdout: HoldoutReport) -> str:
     status = holdout.status
     if status.exhausted:
-        return f"no releases left, all {status.budget:,} are spent"
+        return f"no releases left of {status.budget:,}"
     left = f"{counted(status.budget_left, 'release')} left"
     return left if status.queries else f"nothing has been asked yet, {left}"
 
@@ -262,10 +264,9 @@ def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
     best = statistic.best
     if best is None:
         return ""
-    whose = f", run {named(best.run)}" if best.run is not None else ""
     found = (
         f"The best released {_short(statistic)} is {value_text(best.value, statistic.step)} "
-        f"(question {best.position:,}{whose}). The truth about that model lies between "
+        f"(question {best.position:,}{of_run(best.run)}). The truth about that model lies between "
         f"{interval_text(best.low, best.high, statistic.step).replace(' to ', ' and ')} with "
         f"{confidence(holdout)} confidence."
     )
@@ -386,7 +387,7 @@ def _blocks(statistic: StatisticReport, size: int) -> str:
 
 
 def _short(statistic: StatisticReport) -> str:
-    return named(statistic.name)[1:-1]
+    return unquoted(statistic.name)
 
 
 def _scale(statistic: StatisticReport) -> str:

@@ -12,17 +12,6 @@ _PLACES, _PLAIN, _DIGITS = 6, 1e9, 8  # beyond these a number is written with an
 _ISOLATE, _END = "\u2068", "\u2069"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun.
-
-    Example:
-        >>> counted(1, "release"), counted(1200, "guess")
-        ('1 release', '1,200 guesses')
-    """
-    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
 def joined(parts: Sequence[str]) -> str:
     """Write a list as a person would.
 
@@ -34,15 +23,30 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def named(text: str, most: int = 60) -> str:
-    """Quote a user's name, shortened; one that is written from right to left stays in its place.
+    """Quote a user's name.
 
     Example:
         >>> named("digits-val"), named("x" * 70, most=10)
         ("'digits-val'", "'xxxxxxxxx...'")
     """
+    return f"'{unquoted(text, most)}'"
+
+
+def unquoted(text: str, most: int = 60) -> str:
+    """Shorten a user's name; one that is written from right to left stays in its place."""
     short = shortened("".join(c if c.isprintable() else "\ufffd" for c in text), most)
     turns = any(unicodedata.bidirectional(c) in ("R", "AL", "AN") for c in short)
-    return f"'{_ISOLATE}{short}{_END}'" if turns else f"'{short}'"
+    return f"{_ISOLATE}{short}{_END}" if turns else short
+
+
+def of_run(run: str | None) -> str:
+    """Add to a sentence whose answer it is, if that is known.
+
+    Example:
+        >>> "question 3" + of_run("baseline"), "question 3" + of_run(None)
+        ("question 3, run 'baseline'", 'question 3')
+    """
+    return "" if run is None else f", run {named(run)}"
 
 
 def shortened(text: str, most: int) -> str:

@@ -12,6 +12,7 @@ from torch_holdout.checks import require_instance
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.eval_mode import require_eval
 from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.plural import counted
 from torch_holdout.rounding import outwards
 from torch_holdout.weights import weights_fingerprint
 
@@ -169,8 +170,9 @@ def reask(
             module.training = mode
     if answer.kind == "exhausted":
         raise BudgetExhaustedError(
-            f"Expected a release left for the winner, but all {holdout.budget} of holdout "
-            f"{holdout.name!r} are spent. The claim stands as it is; plan one more next time."
+            f"Expected a release left for the winner, but the budget of holdout "
+            f"{holdout.name!r} ({counted(holdout.budget, 'release')}) is spent. The claim "
+            f"stands as it is; plan one more next time."
         )
     interval = holdout.interval(answer, claim.failure)
     return _claim(interval, claim.account, trial=claim.trial, step=claim.step, fresh=True)

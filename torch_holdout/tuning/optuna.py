@@ -26,6 +26,7 @@ from typing import Any, NoReturn, final
 
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.plural import counted
 from torch_holdout.results import Answer
 from torch_holdout.runs import as_run_name, named_run
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
@@ -270,7 +271,8 @@ def _pointers(trial: optuna.trial.FrozenTrial, name: str, account: str) -> Itera
 def _end(study: optuna.Study, holdout: ReusableHoldout) -> NoReturn:
     _stop(study)
     raise optuna.TrialPruned(
-        f"The {holdout.budget} releases of holdout {holdout.name!r} are spent: the study stops."
+        f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, 'release')}) is spent: "
+        f"the study stops."
     )
 
 

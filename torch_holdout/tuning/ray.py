@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 from torch_holdout.checks import require_instance
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.plural import counted
 from torch_holdout.results import Answer
 from torch_holdout.runs import as_run_name, named_run
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
@@ -318,7 +319,8 @@ def _pointers(result: Any, name: str, account: str) -> Iterator[Pointer]:
 
 def _end(holdout: ReusableHoldout) -> NoReturn:
     raise BudgetExhaustedError(
-        f"The {holdout.budget} releases of holdout {holdout.name!r} are spent: the trial ends."
+        f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, 'release')}) is spent: "
+        f"the trial ends."
     )
 
 
