@@ -64,7 +64,7 @@ Compare ratios, not seconds: seconds belong to the machine. The *ratio* is ours 
 Where nobody would pick the peer instead (the import of torch, a forward pass), it gives the scale,
 and the verdict says how large ours is in comparison.
 
-`make bench` repeats all of it in about ten minutes and rewrites this page from
+`make bench` repeats all of it in three to ten minutes and rewrites this page from
 `benchmarks/results.json`. `python benchmarks/run.py --only ledger` runs one benchmark, `--quick`
 takes less time and is noisier, `--show benchmarks/results.json` shows the last results again.
 """
