@@ -31,7 +31,8 @@ makes a metric that is no mean answerable at all.""",
     "ledger": """Every charge is durable before it counts, on both sides. The ledger keeps queries,
 answers and a hash chain, the JSON file a counter and the queries' names: where the file is faster,
 that is why, and because a process that has its lock tends to keep it while the others sleep. A
-counter in an Optuna study has no lock: it grants more than the budget.""",
+counter in an Optuna study has no lock: it grants more than the budget. One evaluation asks
+once for each statistic, so milliseconds are enough.""",
     "status": """`status()` and `certificate()` read sums, so a long ledger costs what a short one
 costs.""",
     "noise": """Our noise consists of integers made from the operating system's entropy, as
