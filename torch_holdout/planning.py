@@ -323,7 +323,8 @@ class _Setting:
     def sigma(self) -> float:
         """Comparison noise that rarely exceeds the threshold in m queries: T/(6 ln 2m).
 
-        For a handful of queries it is that of twenty: noise may not grow as queries become fewer.
+        For a handful of queries it is that of twenty. Above that a plan for more queries takes less
+        noise, and with few of them its certificate can be some per cent tighter for it.
         """
         return self.threshold / (6 * math.log(2 * max(self.queries, 20)))
 
