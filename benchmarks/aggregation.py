@@ -11,7 +11,7 @@ import opendp.prelude as dp
 import torch
 from _measure import asked_quick, medians, report, timed
 from torch import Tensor, nn
-from torch_holdout.noise import SystemNoise
+from torch_holdout._noise.streams import SystemNoise
 from torch_holdout.prediction.mechanisms import Setting, SoftMajority
 from torch_holdout.prediction.mechanisms.votes import count_votes, preferred_classes, vote_table
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset, TensorDataset
 from torch_holdout.prediction import Partition
+from torch_holdout.prediction.ensemble.members import Steps, stack_members
 from torch_holdout.prediction.lightning import PartitionedDataModule, PartitionedEnsemble
-from torch_holdout.prediction.members import Steps, stack_members
 
 MEMBERS, BATCH, STEPS, EPOCHS = 50, 16, 20, 5
 SHOWN = 8  # sequential fits that are timed

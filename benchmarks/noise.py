@@ -11,7 +11,7 @@ import numpy as np
 import opendp.prelude as dp
 import torch
 from _measure import asked_quick, medians, report, timed
-from torch_holdout.noise import SystemNoise
+from torch_holdout._noise.streams import SystemNoise
 
 DOOR = 0.001 * 10_000 * 65_536  # the door's scale: sigma, examples, levels of one example
 VOTES = 20.0

@@ -10,8 +10,8 @@ from statistics import mean
 
 import matplotlib as mpl
 import torch_holdout as th
-from torch_holdout.experiments.doors import ACCURACY, RawDoor, guarded_door
-from torch_holdout.experiments.majority import majority_attack
+from torch_holdout._demo.doors import ACCURACY, RawDoor, guarded_door
+from torch_holdout._demo.majority import majority_attack
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

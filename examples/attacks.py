@@ -11,10 +11,10 @@ Look at the column "gap": large for the raw holdout, near 0 behind a mechanism. 
 import argparse
 from pathlib import Path
 
+from experiments.attacks import Row, attack_table, draw
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
-from torch_holdout.experiments.attacks import Row, attack_table, draw
 
 
 def table(rows: list[Row]) -> Table:

@@ -13,10 +13,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from experiments.curves import TASKS
+from experiments.early_stopping import experiment, groups, table
+from experiments.mechanism_figure import draw
 from rich.console import Console
-from torch_holdout.experiments.curves import TASKS
-from torch_holdout.experiments.early_stopping import experiment, groups, table
-from torch_holdout.experiments.mechanism_figure import draw
 
 
 def progress(words: str) -> None:

@@ -15,8 +15,8 @@ ledger if you name one: a second run with it repeats free answers and asks for t
 import argparse
 from pathlib import Path
 
-from torch_holdout.experiments.sweep import BUDGET, Coins, guarded_sweep, raw_sweep
-from torch_holdout.experiments.sweep_picture import draw
+from experiments.sweep import BUDGET, Coins, guarded_sweep, raw_sweep
+from experiments.sweep_picture import draw
 
 
 def main() -> None:

@@ -15,9 +15,10 @@ import argparse
 from pathlib import Path
 
 import torch
-from torch_holdout.experiments import private_prediction as study
-from torch_holdout.experiments.private_prediction_picture import draw_accuracy
+from experiments.private_prediction_picture import draw_accuracy
 from torch_holdout.prediction import Partition, PrivacyBudget
+
+from experiments import private_prediction as study
 
 
 def main():

@@ -11,9 +11,9 @@ science.png.
 import argparse
 from pathlib import Path
 
+from experiments.science import SHIFTED, AlgorithmOne, Case, run
+from experiments.science_picture import draw, table
 from rich.progress import Progress
-from torch_holdout.experiments.science import SHIFTED, AlgorithmOne, Case, run
-from torch_holdout.experiments.science_picture import draw, table
 
 
 def main() -> None:

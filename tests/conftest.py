@@ -13,7 +13,7 @@ settings.load_profile("fixed")
 @pytest.fixture(scope="session")
 def postgres():
     """A PostgreSQL server, started when the first test wants it."""
-    from support.postgres import PostgresServer
+    from support.machines.postgres import PostgresServer
 
     server = PostgresServer()
     yield server

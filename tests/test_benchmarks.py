@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from support.benchmarks import FOLDER, benchmark_module
+from support.oracles.benchmarks import FOLDER, benchmark_module
 
 PAGE = FOLDER.parent / "docs" / "benchmarks.md"
 results_of, page_of, run = (benchmark_module(name) for name in ("_results", "_page", "run"))

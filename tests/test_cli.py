@@ -14,8 +14,8 @@ import typer
 from torch_holdout.cli import app
 from typer.testing import CliRunner
 
-from support.holdouts import ask, make_holdout
-from support.reports import charged_records
+from support.builders.holdouts import ask, make_holdout
+from support.builders.reports import charged_records
 
 
 def run(*arguments):

@@ -13,7 +13,7 @@ import yaml
 from torch_holdout.ledger import Ledger
 from torch_holdout.prediction import Partition
 
-from support import guarded
+from support.builders import guarded
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = {path.name: path for path in (ROOT / "configs").glob("*.yaml")}

@@ -15,13 +15,13 @@ from urllib.parse import quote
 import typer
 
 import torch_holdout
+from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import up
 from torch_holdout.errors import HoldoutError, HoldoutWarning
-from torch_holdout.plural import counted
-from torch_holdout.rounding import up
 
 if TYPE_CHECKING:
     from torch_holdout.audit import Row
-    from torch_holdout.planning import Plan
+    from torch_holdout.planning.planner import Plan
 
 app = typer.Typer(
     name="torch-holdout",
@@ -113,7 +113,7 @@ def demo(
         picture = picture / "demo.png"
     if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
         raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
-    from torch_holdout.experiments.demo import demo as run
+    from torch_holdout._demo.demo import demo as run
 
     with _plainly():
         found = run(picture, epochs=epochs, quiet=as_json)
@@ -149,7 +149,7 @@ def plan(
 
     The other way round: torch-holdout plan --queries 200 --tolerance 0.05
     """
-    from torch_holdout.planning import plan as make
+    from torch_holdout.planning.planner import plan as make
 
     with _plainly():
         found = make(
@@ -183,8 +183,8 @@ def status(
 
     Example: torch-holdout status holdout.db
     """
+    from torch_holdout.holdout.reading import reading_of
     from torch_holdout.ledger import Ledger
-    from torch_holdout.overview import reading_of
     from torch_holdout.prediction.status import status_of
     from torch_holdout.report.summary import chosen
 

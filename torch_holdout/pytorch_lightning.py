@@ -2,7 +2,7 @@
 
 from pytorch_lightning.callbacks import Callback
 
-from torch_holdout._guard import HoldoutGuardHooks
+from torch_holdout.training.guard import HoldoutGuardHooks
 
 __all__ = ["HoldoutGuard"]
 

@@ -38,11 +38,11 @@ PUBLIC = (
 )
 # Sections of the first page, by where a name is defined; other pages may have one for each file.
 SECTIONS = {
-    "The door": ("holdout", "metrics", "runs", "multiplicative_weights"),
-    "Statistics": ("statistics", "blockwise", "subsets", "data_fingerprint"),
+    "The door": ("holdout", "training"),
+    "Statistics": ("statistics", "_fingerprints"),
     "Mechanisms": ("mechanisms",),
     "Planning": ("planning",),
-    "Results": ("results", "bounds"),
+    "Certificates": ("bounds",),
     "Errors and warnings": ("errors",),
 }
 COPIED = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}

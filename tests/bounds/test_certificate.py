@@ -17,7 +17,7 @@ from torch_holdout.bounds.certificate import (
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import InvalidArgumentError
 
-from support.holdouts import make_holdout
+from support.builders.holdouts import make_holdout
 
 
 def channel(**changes):
@@ -231,7 +231,7 @@ class TestChoice:
         ids=["no noise", "a ladder without noise", "a test seed"],
     )
     def test_an_account_whose_privacy_cannot_be_counted_on_claims_none(self, change):
-        from torch_holdout.overview import transcript_of
+        from torch_holdout.holdout.reading import transcript_of
 
         for changes, private in ((change, False), ({}, True)):
             holdout = make_holdout(**changes)

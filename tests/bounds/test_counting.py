@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch_holdout.bounds import counting_anytime, laplace_tail
 from torch_holdout.errors import InvalidArgumentError
 
-from support.laws import discrete_laplace
+from support.oracles.laws import discrete_laplace
 
 
 def by_hand(u, i, b, g, beta):

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 from torch_holdout import accounting as ac
 from torch_holdout import bounds as tb
+from torch_holdout._shared.numeric_search import smallest_value
 from torch_holdout.bounds import private_answers as pa
-from torch_holdout.search import smallest_value
 
 BETA = 0.05
 COLUMNS = "naive split count dependent ladder information pure monitor accuracy mutual theorem33"

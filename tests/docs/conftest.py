@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from support.site import ROOT, build
+from support.machines.site import ROOT, build
 
 
 def hook(name):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.site import ROOT, blocks, commands, run_blocks, shown_outputs, wrong_commands
+from support.machines.site import ROOT, blocks, commands, run_blocks, shown_outputs, wrong_commands
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 # How many of the outputs that a page shows are the same wherever they are printed: no noise before

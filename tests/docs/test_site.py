@@ -8,7 +8,7 @@ import re
 import pytest
 import torch_holdout
 
-from support.site import (
+from support.machines.site import (
     ROOT,
     build,
     dead_links,

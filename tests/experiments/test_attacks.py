@@ -6,8 +6,7 @@ from statistics import fmean
 import pytest
 import torch
 import torch_holdout as th
-from torch import nn
-from torch_holdout.experiments.attacks import (
+from experiments.attacks import (
     ATTACKS,
     RAW,
     attack_table,
@@ -15,16 +14,17 @@ from torch_holdout.experiments.attacks import (
     draw,
     linear_attack,
 )
-from torch_holdout.experiments.doors import (
+from torch import nn
+from torch_holdout._demo.doors import (
     ACCURACY,
     INNER_PRODUCT,
     RawDoor,
     guarded_door,
     mechanisms,
 )
-from torch_holdout.weights import weights_fingerprint
+from torch_holdout._fingerprints.weights import weights_fingerprint
 
-from support.fast_door import FastDoor
+from support.builders.fast_door import FastDoor
 
 SETTINGS = [(1000, 250, 16), (1000, 1000, 12), (10_000, 1000, 1)]  # n, d, repetitions
 

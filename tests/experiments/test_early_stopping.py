@@ -11,8 +11,7 @@ from functools import cache
 import pytest
 import torch
 import torch_holdout as th
-from torch_holdout.experiments import curves as made
-from torch_holdout.experiments.early_stopping import (
+from experiments.early_stopping import (
     BUDGET,
     Contender,
     Estimate,
@@ -23,7 +22,9 @@ from torch_holdout.experiments.early_stopping import (
     replay,
     table,
 )
-from torch_holdout.experiments.mechanism_figure import draw
+from experiments.mechanism_figure import draw
+
+from experiments import curves as made
 
 EPOCHS, SEARCHES, CONFIGURATIONS = 120, 12, 150
 CROSS_ENTROPY, ZERO_ONE = 0, 1

@@ -8,10 +8,7 @@ import math
 
 import pytest
 import torch
-from scipy import integrate, stats
-from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.experiments import science
-from torch_holdout.experiments.science import (
+from experiments.science import (
     ACCESSES,
     AlgorithmOne,
     Case,
@@ -19,8 +16,12 @@ from torch_holdout.experiments.science import (
     StandardHoldout,
     run,
 )
-from torch_holdout.experiments.science_picture import draw, table
-from torch_holdout.noise import laplace_numbers, normal_numbers
+from experiments.science_picture import draw, table
+from scipy import integrate, stats
+from torch_holdout._noise.streams import laplace_numbers, normal_numbers
+from torch_holdout.errors import InvalidArgumentError
+
+from experiments import science
 
 SIZE, COUNTS, REPETITIONS = 2000, (0, 10, 20, 100), 16
 FALSE_ALARM = 1e-6

@@ -7,8 +7,8 @@ seeds would refute it although nothing is wrong.
 from functools import cache
 
 import pytest
-from torch_holdout.experiments.sweep import BUDGET, Coins, guarded_sweep, raw_sweep
-from torch_holdout.experiments.sweep_picture import draw
+from experiments.sweep import BUDGET, Coins, guarded_sweep, raw_sweep
+from experiments.sweep_picture import draw
 
 SIZE, TRIALS, SEEDS = 2000, 100, 3
 NEAR = 0.03

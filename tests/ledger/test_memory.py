@@ -4,7 +4,7 @@ import pytest
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import Ledger
 
-from support.ledger_contract import LedgerContract
+from support.contracts.ledger_contract import LedgerContract
 
 
 class TestMemoryLedger(LedgerContract):

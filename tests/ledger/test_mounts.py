@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import Ledger, mounts, verify
-from torch_holdout.ledger.mounts import file_system, is_shared
+from torch_holdout.ledger.sqlite.mounts import file_system, is_shared
 
 TABLE = r"""
 21 96 0:19 / /proc rw,nosuid,nodev,noexec,relatime shared:5 - proc proc rw

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger import Ledger, postgres_connections, verify
-from torch_holdout.ledger.postgres import _BEGIN_WRITING
+from torch_holdout.ledger.postgres.backend import _BEGIN_WRITING
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
-from support.ledger_contract import REGISTRATION, Fingerprint, LedgerContract, entry
-from support.records_contract import RecordsContract
+from support.contracts.ledger_contract import REGISTRATION, Fingerprint, LedgerContract, entry
+from support.contracts.records_contract import RecordsContract
 
 pytestmark = pytest.mark.integration
 
@@ -258,7 +258,7 @@ def test_waiting_for_the_account_ends_with_a_sentence(postgres, url, monkeypatch
     ledger = Ledger(url)
     account = register(ledger)
     begin = _BEGIN_WRITING.replace("lock_timeout = '60s'", "lock_timeout = '200ms'")
-    monkeypatch.setattr("torch_holdout.ledger.postgres._BEGIN_WRITING", begin)
+    monkeypatch.setattr("torch_holdout.ledger.postgres.backend._BEGIN_WRITING", begin)
     with psycopg.connect(host=postgres.socket, dbname=database(url), user="postgres") as holder:
         holder.execute("SELECT * FROM torch_holdout.th_holdouts FOR UPDATE")
         with pytest.raises(LedgerError, match="Another process held"), ledger.account(account):

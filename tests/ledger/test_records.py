@@ -9,7 +9,7 @@ from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import Ledger, verify
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
-from support.records_contract import RecordsContract, register, spend
+from support.contracts.records_contract import RecordsContract, register, spend
 
 ASSETS = Path(__file__).parent.parent / "assets"
 

@@ -9,7 +9,7 @@ from torch_holdout.errors import HoldoutError, HoldoutWarning, LedgerError
 from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
-from support.ledger_contract import REGISTRATION, LedgerContract, entry
+from support.contracts.ledger_contract import REGISTRATION, LedgerContract, entry
 
 
 class TestSqliteLedger(LedgerContract):

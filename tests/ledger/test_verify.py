@@ -13,9 +13,9 @@ from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import Ledger, account, verify
 from typer.testing import CliRunner
 
-from support.holdouts import ask, make_holdout
-from support.ledger_contract import Fingerprint
-from support.records_contract import register, spend
+from support.builders.holdouts import ask, make_holdout
+from support.contracts.ledger_contract import Fingerprint
+from support.contracts.records_contract import register, spend
 
 ASSETS = Path(__file__).parent.parent / "assets"
 MECHANISM = th.Thresholdout(threshold=0.2, sigma=0.01, guess="last")

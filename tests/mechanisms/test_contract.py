@@ -8,10 +8,10 @@ import torch_holdout as th
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.ledger import Account
 from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.terms import charges_of, release_charge
+from torch_holdout.mechanisms.terms import charges_of, release_charge
 
-from support.holdouts import ask, make_holdout
-from support.mechanisms import MECHANISMS, guess_of
+from support.builders.holdouts import ask, make_holdout
+from support.builders.mechanisms import MECHANISMS, guess_of
 
 every = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import mechanism_of
 
-from support.holdouts import ask, make_holdout
+from support.builders.holdouts import ask, make_holdout
 
 
 def ladder(mode="max", size=50, **changes):

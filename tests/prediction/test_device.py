@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch_holdout.noise import SystemNoise
+from torch_holdout._noise.streams import SystemNoise
 from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
 from torch_holdout.prediction.mechanisms import (
     ConfidentGNMax,
@@ -14,8 +14,8 @@ from torch_holdout.prediction.mechanisms import (
 )
 from torch_holdout.prediction.mechanisms.base import Setting
 
-from support.host_reads import HostReads
-from support.members import Members, queries
+from support.builders.members import Members, queries
+from support.oracles.host_reads import HostReads
 
 BUDGET = PrivacyBudget(epsilon=900.0, delta=1e-5)
 MECHANISMS = [

@@ -14,7 +14,7 @@ from torch_holdout.prediction import pytorch_lightning as in_pytorch_lightning
 from torch_holdout.prediction.mechanisms import ConfidentGNMax, NoisyMean, SoftMajority
 
 import pytorch_lightning
-from support.members import Members, queries
+from support.builders.members import Members, queries
 
 NAMESPACES = [
     (lightning.pytorch, in_lightning.PrivatePredictor),

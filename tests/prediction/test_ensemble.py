@@ -13,11 +13,11 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction import Partition
+from torch_holdout.prediction.ensemble.members import stack_members
 from torch_holdout.prediction.lightning import PartitionedEnsemble
-from torch_holdout.prediction.members import stack_members
 
 import pytorch_lightning
-from support.ensembles import (
+from support.builders.ensembles import (
     ADAM,
     PARTS,
     SGD,
@@ -361,7 +361,7 @@ def test_what_would_couple_members_is_refused(options, sentence):
 
 
 def test_a_gradient_scaler_is_refused():
-    from torch_holdout.prediction.requirements import require_separate_members
+    from torch_holdout.prediction.ensemble.requirements import require_separate_members
 
     scaled = trainer()
     scaled.precision_plugin.scaler = object()
@@ -370,7 +370,7 @@ def test_a_gradient_scaler_is_refused():
 
 
 def test_strategies_that_average_are_refused():
-    from torch_holdout.prediction.requirements import require_separate_members
+    from torch_holdout.prediction.ensemble.requirements import require_separate_members
 
     class Many:
         def __getattr__(self, name):

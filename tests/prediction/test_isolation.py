@@ -6,11 +6,11 @@ from torch import nn
 from torch.nn import functional
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, IsolationError
 from torch_holdout.prediction import Partition
-from torch_holdout.prediction.data import PartSampler
+from torch_holdout.prediction.ensemble.data import PartSampler
 from torch_holdout.prediction.lightning import PartitionedDataModule
 
 import pytorch_lightning
-from support.ensembles import (
+from support.builders.ensembles import (
     ADAM,
     SGD,
     batch_norm,

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.accounting import (
     Concentrated,
     DiscreteLaplace,
@@ -14,7 +15,6 @@ from torch_holdout.accounting import (
     soft_majority_rdp,
 )
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.noise import SeededNoise
 from torch_holdout.prediction.mechanisms import (
     NO_CONSENSUS,
     ConfidentGNMax,
@@ -27,10 +27,10 @@ from torch_holdout.prediction.mechanisms import (
     vote_table,
 )
 
-from support.chi_square import fits
-from support.host_reads import HostReads
-from support.laws import discrete_laplace
-from support.prediction_laws import (
+from support.oracles.chi_square import fits
+from support.oracles.host_reads import HostReads
+from support.oracles.laws import discrete_laplace
+from support.oracles.prediction_laws import (
     confident,
     noisy_winner,
     permute_and_flip,

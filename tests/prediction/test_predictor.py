@@ -33,7 +33,7 @@ from torch_holdout.prediction.mechanisms import (
     SoftMajority,
 )
 
-from support.members import Members, abstained, queries
+from support.builders.members import Members, abstained, queries
 
 LABELS = [
     SoftMajority(eta=0.3),
@@ -317,7 +317,7 @@ def test_the_charge_is_committed_before_noise_is_drawn(address, monkeypatch):
 SERVICE = """
     import sys, torch
     sys.path.insert(0, {tests!r})
-    from support.members import Members, queries
+    from support.builders.members import Members, queries
     from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
     from torch_holdout.prediction.mechanisms import SoftMajority
     predictor = PrivatePredictor(

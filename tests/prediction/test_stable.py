@@ -5,20 +5,20 @@ import math
 import pytest
 import torch
 from torch.utils.data import TensorDataset
+from torch_holdout._noise.streams import SeededNoise, normal_numbers
 from torch_holdout.accounting import Concentrated, Pure, compose, epsilon_of_rho
 from torch_holdout.bounds import convex_cost, convex_regulariser, strongly_convex_cost
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, InvalidArgumentError
-from torch_holdout.noise import SeededNoise, normal_numbers
 from torch_holdout.prediction import stable_fit
 from torch_holdout.prediction.mechanisms.base import Setting
 from torch_holdout.prediction.mechanisms.stable_erm import StableERM
-from torch_holdout.prediction.stable_fit import Objective
-from torch_holdout.prediction.stable_losses import stable_loss
-from torch_holdout.prediction.stable_model import StableModel, cut_features, fit_stable_model
-from torch_holdout.prediction.stable_problem import StableProblem
+from torch_holdout.prediction.stable.fit import Objective
+from torch_holdout.prediction.stable.losses import stable_loss
+from torch_holdout.prediction.stable.model import StableModel, cut_features, fit_stable_model
+from torch_holdout.prediction.stable.problem import StableProblem
 
-from support.chi_square import fits
-from support.laws import discrete_laplace
+from support.oracles.chi_square import fits
+from support.oracles.laws import discrete_laplace
 
 LOSSES = ("logistic", "smooth-hinge", "softmax", "huber")
 ONE = Setting(num_parts=1, num_outputs=1)

@@ -4,8 +4,9 @@ The bounds are those that the library promises to keep; each measured value is a
 """
 
 import pytest
-from torch_holdout.experiments import private_prediction as study
 from torch_holdout.prediction import Partition, SoftMajority
+
+from experiments import private_prediction as study
 
 pytestmark = pytest.mark.slow
 

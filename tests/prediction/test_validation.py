@@ -11,7 +11,7 @@ from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
 from torch_holdout.prediction.mechanisms import GNMax, SoftMajority
 from torch_holdout.prediction.validation import expected_accuracy, step_charge
 
-from support.members import Members, queries
+from support.builders.members import Members, queries
 
 LADDER = th.Ladder(step=0.02, sigma=0.1)
 
@@ -162,7 +162,7 @@ def test_a_failed_commit_charges_neither(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("torch_holdout.ledger.account.Account._keep_secret", fail)
+    monkeypatch.setattr("torch_holdout.ledger.holdouts.Account._keep_secret", fail)
     with pytest.raises(th.HoldoutError, match="OSError in fail"):
         predictor.validate(holdout, "val_acc", loader, query="run 1")
     monkeypatch.undo()

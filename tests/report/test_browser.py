@@ -4,9 +4,9 @@ import pytest
 import torch_holdout as th
 from torch_holdout.report import summarise, write
 
-from support.browser import THEMES, WIDTHS, chromium, problems
-from support.holdouts import ask, make_holdout
-from support.reports import Retold, charged_records, empty, hostile_names, several_runs
+from support.builders.holdouts import ask, make_holdout
+from support.builders.reports import Retold, charged_records, empty, hostile_names, several_runs
+from support.machines.browser import THEMES, WIDTHS, chromium, problems
 
 __all__ = ["chromium"]
 

@@ -13,8 +13,8 @@ from torch_holdout.cli import app
 from torch_holdout.report.wording import named
 from typer.testing import CliRunner
 
-from support.holdouts import ask, make_holdout
-from support.reports import HOSTILE, charged_records, empty, hostile_names, several_runs
+from support.builders.holdouts import ask, make_holdout
+from support.builders.reports import HOSTILE, charged_records, empty, hostile_names, several_runs
 
 
 def call(*arguments):

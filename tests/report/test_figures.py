@@ -19,8 +19,8 @@ from torch_holdout.report.figures import (
 from torch_holdout.report.summary import summarise
 from torch_holdout.report.svg import ticks
 
-from support.holdouts import make_holdout
-from support.reports import HOSTILE, Retold, charged_records, several_runs
+from support.builders.holdouts import make_holdout
+from support.builders.reports import HOSTILE, Retold, charged_records, several_runs
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

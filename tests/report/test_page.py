@@ -16,8 +16,15 @@ from torch_holdout.ledger import Ledger
 from torch_holdout.report import page, paragraph, summarise, write
 from torch_holdout.report.verdict import headline, not_promised, verdict
 
-from support.holdouts import ask, make_holdout
-from support.reports import HOSTILE, Retold, charged_records, empty, hostile_names, several_runs
+from support.builders.holdouts import ask, make_holdout
+from support.builders.reports import (
+    HOSTILE,
+    Retold,
+    charged_records,
+    empty,
+    hostile_names,
+    several_runs,
+)
 
 VOID = {"meta", "link", "br", "img"}
 

@@ -6,8 +6,8 @@ import pytest
 import torch_holdout as th
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_holdout import overview
 from torch_holdout.errors import HoldoutError
+from torch_holdout.holdout import reading as overview
 from torch_holdout.ledger import Ledger, Recorded, Refusal
 from torch_holdout.report import summary as module
 from torch_holdout.report.summary import summarise, thinned
@@ -20,8 +20,8 @@ from torch_holdout.report.wording import (
     value_text,
 )
 
-from support.holdouts import ask, make_holdout
-from support.reports import HOSTILE, charged_records, several_runs
+from support.builders.holdouts import ask, make_holdout
+from support.builders.reports import HOSTILE, charged_records, several_runs
 
 
 class Told:

@@ -24,8 +24,8 @@ from torch_holdout.report.verdict import (
 )
 from torch_holdout.report.wording import distance_text
 
-from support.holdouts import ask, correct, make_holdout, sums_of
-from support.reports import charged_records
+from support.builders.holdouts import ask, correct, make_holdout, sums_of
+from support.builders.reports import charged_records
 
 
 def report_of(holdout, failure=0.05):

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch_holdout as th
+from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.mechanisms import Query
-from torch_holdout.noise import SeededNoise
 
-from support.chi_square import fits
-from support.laws import answer_law, discrete_gaussian, discrete_laplace
+from support.oracles.chi_square import fits
+from support.oracles.laws import answer_law, discrete_gaussian, discrete_laplace
 
 pytestmark = pytest.mark.statistical
 

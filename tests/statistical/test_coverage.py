@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from scipy import stats
 from torch_holdout import bounds as tb
+from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.bounds.certificate import Transcript, answer_interval, certify_transcript
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.mechanisms import Ladder, Query, Thresholdout
-from torch_holdout.noise import SeededNoise
 
-from support.analysts import ANALYSTS
+from support.builders.analysts import ANALYSTS
 
 pytestmark = pytest.mark.statistical
 

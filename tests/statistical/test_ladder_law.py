@@ -4,12 +4,12 @@ import math
 from fractions import Fraction
 
 import pytest
+from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.mechanisms import Ladder, Query, sparse_vector
 from torch_holdout.mechanisms import ladder as module
-from torch_holdout.noise import SeededNoise
 
-from support.chi_square import fits
-from support.laws import answer_law, round_law
+from support.oracles.chi_square import fits
+from support.oracles.laws import answer_law, round_law
 
 pytestmark = pytest.mark.statistical
 

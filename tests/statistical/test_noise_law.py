@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch_holdout.noise import SeededNoise, SystemNoise
+from torch_holdout._noise.streams import SeededNoise, SystemNoise
 
-from support.chi_square import fits
-from support.laws import discrete_gaussian, discrete_laplace
+from support.oracles.chi_square import fits
+from support.oracles.laws import discrete_gaussian, discrete_laplace
 
 pytestmark = pytest.mark.statistical
 DRAWS = 100_000

@@ -11,8 +11,8 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from torch_holdout.mechanisms.sparse_vector import noisy_answer
-from torch_holdout.noise import SeededNoise
+from torch_holdout._noise.streams import SeededNoise
+from torch_holdout.mechanisms.rounds import noisy_answer
 
 pytestmark = pytest.mark.statistical
 

@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
+from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.accounting import soft_majority_epsilon
-from torch_holdout.noise import SeededNoise
 from torch_holdout.prediction.mechanisms import Setting, SoftMajority
 
 pytestmark = pytest.mark.statistical

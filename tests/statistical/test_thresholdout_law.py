@@ -9,14 +9,14 @@ from fractions import Fraction
 import pytest
 import torch
 import torch_holdout as th
+from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.ledger import Account, Ledger
 from torch_holdout.mechanisms import Query, Thresholdout
 from torch_holdout.mechanisms import sparse_vector as module
-from torch_holdout.noise import SeededNoise
 
-from support.chi_square import fits
-from support.holdouts import make_holdout
-from support.laws import answer_law, round_law
+from support.builders.holdouts import make_holdout
+from support.oracles.chi_square import fits
+from support.oracles.laws import answer_law, round_law
 
 pytestmark = pytest.mark.statistical
 
@@ -116,7 +116,7 @@ def test_twin_with_reused_noise_is_caught(monkeypatch):
     def answer(total, levels, grid, scale, noise):
         return module_to_grid(total + kept["draw"], levels, grid)
 
-    from torch_holdout.mechanisms.sparse_vector import to_grid as module_to_grid
+    from torch_holdout.mechanisms.rounds import to_grid as module_to_grid
 
     monkeypatch.setattr(module, "fires", fires)
     monkeypatch.setattr(module, "noisy_answer", answer)
@@ -124,7 +124,7 @@ def test_twin_with_reused_noise_is_caught(monkeypatch):
 
 
 def test_twin_with_greater_or_equal_is_caught(monkeypatch):
-    from torch_holdout.mechanisms.sparse_vector import fires
+    from torch_holdout.mechanisms.rounds import fires
 
     monkeypatch.setattr(
         module, "fires", lambda gap, secret, scale, noise: fires(gap + 1, secret, scale, noise)

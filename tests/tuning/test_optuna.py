@@ -6,15 +6,14 @@ import torch
 import torch_holdout as th
 from torch import nn
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
-from torch_holdout.results import Answer
+from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning.claims import FRESH
 from torch_holdout.tuning.optuna import claim, reask, sharing
 
-from support.guarded import NAMESPACES, fit, guard_class, loader, network, trainer
-from support.holdouts import ask, make_holdout
-from support.leaks import raw_hits
-from support.mechanisms import MECHANISMS
-from support.sweeps import (
+from support.builders.guarded import NAMESPACES, fit, guard_class, loader, network, trainer
+from support.builders.holdouts import ask, make_holdout
+from support.builders.mechanisms import MECHANISMS
+from support.builders.sweeps import (
     EVERYTHING,
     counted_objective,
     fit_loosely,
@@ -22,6 +21,7 @@ from support.sweeps import (
     quiet_study,
     shared_account,
 )
+from support.oracles.leaks import raw_hits
 
 LAST = th.Thresholdout(threshold=0.05, sigma=0.0, guess="last")
 STATE = optuna.trial.TrialState

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch_holdout as th
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.results import Answer
+from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning import ray as tuning
 
-from support.guarded import guard_class
-from support.holdouts import ask, make_holdout
+from support.builders.guarded import guard_class
+from support.builders.holdouts import ask, make_holdout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

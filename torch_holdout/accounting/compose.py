@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from torch_holdout._shared.checks import require_between
+from torch_holdout._shared.text import up
 from torch_holdout.accounting.charges import Charge, Concentrated
 from torch_holdout.accounting.pure import compose_pure
 from torch_holdout.accounting.rdp import epsilon_of_rdp
 from torch_holdout.accounting.zcdp import epsilon_of_rho
-from torch_holdout.checks import require_between
-from torch_holdout.rounding import up
 
 
 @final

@@ -2,7 +2,7 @@
 
 import math
 
-from torch_holdout.checks import require_between, require_whole
+from torch_holdout._shared.checks import require_between, require_whole
 
 
 def compose_basic(losses: list[tuple[float, float]]) -> tuple[float, float]:

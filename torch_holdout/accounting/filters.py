@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.numeric_search import best_argument, zero_between
 from torch_holdout.accounting.charges import Charge
-from torch_holdout.checks import require_between, require_whole
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.search import best_argument, zero_between
 
 _LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
 _PLACES = 12

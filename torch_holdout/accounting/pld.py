@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from torch_holdout._shared.checks import require_between
 from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace
 from torch_holdout.accounting.compose import Privacy, compose
-from torch_holdout.checks import require_between
 from torch_holdout.errors import InvalidArgumentError
 
 _FINEST = 2e-6

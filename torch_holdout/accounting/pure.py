@@ -12,7 +12,7 @@ It holds for adaptively chosen mechanisms when their number and parameters are f
 import math
 from functools import lru_cache
 
-from torch_holdout.checks import require_between, require_whole
+from torch_holdout._shared.checks import require_between, require_whole
 
 _EXACT_UP_TO = 100_000
 _ROUNDING = 1e-8  # of a delta: more than double precision takes away from so many mechanisms

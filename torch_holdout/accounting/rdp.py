@@ -3,8 +3,8 @@ r"""Renyi privacy: curves over the order :math:`\alpha` that add up, and (epsilo
 import math
 from collections.abc import Callable
 
-from torch_holdout.checks import require_between, require_whole
-from torch_holdout.search import smallest_value
+from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.numeric_search import smallest_value
 
 Curve = Callable[[float], float]
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout.accounting.rdp import Curve, rdp_of_pure
-from torch_holdout.checks import require_between, require_whole
 
 _LARGEST_EXPONENT = 300.0  # above, exponentials would leave double precision ...
 _SMALLEST_ETA = 1e-6  # ... and below, differences of logarithms would lose their digits

@@ -6,8 +6,8 @@ which the exact composition of pure mechanisms does not promise.
 
 import math
 
-from torch_holdout.checks import require_between
-from torch_holdout.search import largest_where, smallest_value
+from torch_holdout._shared.checks import require_between
+from torch_holdout._shared.numeric_search import largest_where, smallest_value
 
 
 def rho_of_pure(epsilon: float) -> float:

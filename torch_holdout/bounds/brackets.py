@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
+from torch_holdout._shared.checks import require_between, require_failure, require_whole
 from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds.single_query import kl_interval
-from torch_holdout.checks import require_between, require_failure, require_whole
 from torch_holdout.errors import InvalidArgumentError
 
 _LARGEST_FIXED = 10**6

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
+from torch_holdout._shared.checks import require_failure
+from torch_holdout._shared.text import up
 from torch_holdout.accounting.loss import PrivacyLoss
 from torch_holdout.bounds.brackets import (
     Sequences,
@@ -18,8 +20,6 @@ from torch_holdout.bounds.brackets import (
 )
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.private_answers import THEOREMS, best_theorem
-from torch_holdout.checks import require_failure
-from torch_holdout.rounding import up
 
 Kind = Literal["release", "guess"]
 SMALLEST_FAILURE = 1e-100

@@ -2,9 +2,9 @@
 
 import math
 
+from torch_holdout._shared.checks import require_failure, require_whole
+from torch_holdout._shared.numeric_search import largest_where, smallest_where
 from torch_holdout.accounting.pure import log_binomial
-from torch_holdout.checks import require_failure, require_whole
-from torch_holdout.search import largest_where, smallest_where
 
 
 def clopper_pearson(successes: int, trials: int, failure: float) -> tuple[float, float]:

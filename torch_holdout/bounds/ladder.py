@@ -2,8 +2,8 @@ r"""The Ladder's own theorem (Blum and Hardt 2015, arXiv 1502.04585)."""
 
 import math
 
-from torch_holdout.checks import require_between, require_failure, require_whole
-from torch_holdout.search import best_argument
+from torch_holdout._shared.checks import require_between, require_failure, require_whole
+from torch_holdout._shared.numeric_search import best_argument
 
 
 def ladder_error(units: int, queries: int, step: float, failure: float) -> float:

@@ -8,8 +8,13 @@ bound on dependence. Information is in bits here.
 
 import math
 
+from torch_holdout._shared.checks import (
+    require_between,
+    require_failure,
+    require_tolerance,
+    require_whole,
+)
 from torch_holdout.bounds.single_query import hoeffding
-from torch_holdout.checks import require_between, require_failure, require_tolerance, require_whole
 
 _LOG2_E = math.log2(math.e)
 

@@ -7,7 +7,7 @@ A sample size m(alpha, beta) of a learner is passed as a function.
 import math
 from collections.abc import Callable
 
-from torch_holdout.checks import require_between, require_failure, require_whole
+from torch_holdout._shared.checks import require_between, require_failure, require_whole
 
 SampleSize = Callable[[float, float], float]
 

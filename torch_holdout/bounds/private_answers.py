@@ -9,6 +9,8 @@ parameters alone, and every division is valid.
 import math
 from collections.abc import Callable
 
+from torch_holdout._shared.checks import require_failure, require_whole
+from torch_holdout._shared.numeric_search import best_argument, smallest_value, smallest_where
 from torch_holdout.accounting.loss import PrivacyLoss
 from torch_holdout.bounds.max_information import information_of_pure_iid, information_tolerance
 from torch_holdout.bounds.transfer import (
@@ -17,8 +19,6 @@ from torch_holdout.bounds.transfer import (
     monitor_tolerance,
     pure_tolerance,
 )
-from torch_holdout.checks import require_failure, require_whole
-from torch_holdout.search import best_argument, smallest_value, smallest_where
 
 Error = Callable[[float], float]
 

@@ -8,14 +8,14 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from torch_holdout.bounds.transfer import moment_transfer_size
-from torch_holdout.checks import (
+from torch_holdout._shared.checks import (
     require_between,
     require_failure,
     require_tolerance,
     require_whole,
 )
-from torch_holdout.search import smallest_value
+from torch_holdout._shared.numeric_search import smallest_value
+from torch_holdout.bounds.transfer import moment_transfer_size
 
 
 def laplace_error(units: int, epsilon: float, failure: float) -> float:

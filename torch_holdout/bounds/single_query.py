@@ -5,7 +5,7 @@ All of them: values in [0, 1], n independent units, an empirical mean h and a po
 
 import math
 
-from torch_holdout.checks import require_failure, require_number, require_whole
+from torch_holdout._shared.checks import require_failure, require_number, require_whole
 from torch_holdout.errors import InvalidArgumentError
 
 

@@ -10,14 +10,14 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from torch_holdout.accounting.composition import compose_advanced
-from torch_holdout.checks import (
+from torch_holdout._shared.checks import (
     require_between,
     require_failure,
     require_tolerance,
     require_whole,
 )
-from torch_holdout.search import smallest_where
+from torch_holdout._shared.numeric_search import smallest_where
+from torch_holdout.accounting.composition import compose_advanced
 
 
 def thresholdout_epsilon(

@@ -13,13 +13,13 @@ lecture 19, Theorems 9 to 11 and Corollary 7 those of arXiv 1411.2664.
 
 import math
 
-from torch_holdout.checks import (
+from torch_holdout._shared.checks import (
     require_between,
     require_failure,
     require_tolerance,
     require_whole,
 )
-from torch_holdout.search import smallest_value
+from torch_holdout._shared.numeric_search import smallest_value
 
 
 def pure_overfitting(epsilon: float, units: int, failure: float) -> float:

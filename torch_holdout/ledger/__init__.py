@@ -4,7 +4,7 @@ A ledger stores what it is given, in one transaction, committed before anything 
 no answer and knows no raw value: that is ``holdout.py`` and, for records, ``prediction/``.
 """
 
-from torch_holdout.ledger.account import Account, Entry, Stored
+from torch_holdout.ledger.holdouts import Account, Entry, Stored
 from torch_holdout.ledger.ledger import Charged, Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.records import (
     ChargeEntry,
@@ -13,7 +13,7 @@ from torch_holdout.ledger.records import (
     RecordsAccount,
     RecordsSummary,
 )
-from torch_holdout.ledger.verify import Finding, Verification, verify
+from torch_holdout.ledger.verify.verification import Finding, Verification, verify
 
 __all__ = [
     "Account",

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
+from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.schema import ADDED, SCHEMA_VERSION, keys, ledger, metadata
-from torch_holdout.noise import fresh_secret
 
 WAIT_SECONDS = 60  # for another process's transaction
 _LOGGER = "torch_holdout"

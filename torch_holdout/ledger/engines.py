@@ -6,8 +6,8 @@ from sqlalchemy.engine import URL, make_url
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import Backend
 from torch_holdout.ledger.memory import MemoryBackend
-from torch_holdout.ledger.postgres import PostgresBackend
-from torch_holdout.ledger.sqlite import SqliteBackend
+from torch_holdout.ledger.postgres.backend import PostgresBackend
+from torch_holdout.ledger.sqlite.backend import SqliteBackend
 
 _SUPPORTED = "sqlite:///file.db, postgresql+psycopg://user@host/database or memory://"
 

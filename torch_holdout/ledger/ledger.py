@@ -7,12 +7,13 @@ from typing import Any, final
 
 import sqlalchemy as sa
 
-from torch_holdout.data_fingerprint import DataFingerprint
+from torch_holdout._fingerprints.data import DataFingerprint
+from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
-from torch_holdout.ledger.account import Account, Kind, check_rows, parsed_registration
 from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
+from torch_holdout.ledger.holdouts import Account, Kind, check_rows, parsed_registration
 from torch_holdout.ledger.records import (
     Purpose,
     RecordsAccount,
@@ -36,7 +37,6 @@ from torch_holdout.ledger.schema import (
     runs,
 )
 from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
-from torch_holdout.noise import fresh_secret
 
 
 @final

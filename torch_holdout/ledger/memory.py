@@ -10,10 +10,10 @@ from weakref import WeakValueDictionary
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
+from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import begun, fill
-from torch_holdout.ledger.sqlite import DATABASE_ERRORS, sqlite_engine, unusable
-from torch_holdout.noise import fresh_secret
+from torch_holdout.ledger.sqlite.backend import DATABASE_ERRORS, sqlite_engine, unusable
 
 
 class MemoryBackend:

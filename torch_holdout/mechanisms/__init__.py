@@ -7,10 +7,10 @@ brings. Rules for the votes of an ensemble are in ``prediction/mechanisms``.
 from torch_holdout.mechanisms.base import Decision, Mechanism, Query, Release
 from torch_holdout.mechanisms.effective_rounds import EffectiveRounds
 from torch_holdout.mechanisms.gaussian import GaussianMechanism
-from torch_holdout.mechanisms.known import mechanism_of
 from torch_holdout.mechanisms.ladder import Ladder
 from torch_holdout.mechanisms.laplace import LaplaceMechanism
-from torch_holdout.mechanisms.sparse import SparseVector
+from torch_holdout.mechanisms.registry import mechanism_of
+from torch_holdout.mechanisms.sparse_vector import SparseVector
 from torch_holdout.mechanisms.thresholdout import Thresholdout
 
 __all__ = [

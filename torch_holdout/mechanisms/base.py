@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-from torch_holdout.checks import require_number
+from torch_holdout._noise.streams import NoiseStream
+from torch_holdout._shared.checks import require_number
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
-from torch_holdout.noise import NoiseStream
 
 _SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
+
+DEFAULT_RESOLUTION = 2**16  # integer levels of one example's value
+LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
 
 
 def require_threshold(name: str, value: float) -> None:
@@ -49,7 +52,7 @@ class Query:
         noise: Where this query's draws come from.
 
     Example:
-        >>> from torch_holdout.noise import SystemNoise
+        >>> from torch_holdout._noise.streams import SystemNoise
         >>> Query(total=3, units=4, resolution=1, grid=8, guess=None, threshold=None, forced=True,
         ...       noise=SystemNoise().stream())
         Query(units=4, resolution=1, grid=8, guess=None, forced=True, mode='min')

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from torch_holdout.checks import plain_whole, require_whole
-from torch_holdout.mechanisms.kinds import StaysNearGuess
+from torch_holdout._shared.checks import plain_whole, require_whole
+from torch_holdout.mechanisms.families import StaysNearGuess
 
 
 @final

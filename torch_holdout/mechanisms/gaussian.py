@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal, final
 
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Decision, Query, require_sigma
-from torch_holdout.mechanisms.kinds import AnswersEverything
-from torch_holdout.mechanisms.sparse_vector import to_grid
+from torch_holdout.mechanisms.families import AnswersEverything
+from torch_holdout.mechanisms.rounds import to_grid
 
 
 @final

@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, final
 
 from torch_holdout.mechanisms.base import Decision, Query, Release
-from torch_holdout.mechanisms.kinds import ComparesInRounds
-from torch_holdout.mechanisms.sparse_vector import sparse_decision, to_levels
+from torch_holdout.mechanisms.families import ComparesInRounds
+from torch_holdout.mechanisms.rounds import sparse_decision, to_levels
 
 
 @final

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from torch_holdout.checks import require_number
+from torch_holdout._shared.checks import require_number
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Decision, Query
-from torch_holdout.mechanisms.kinds import AnswersEverything
-from torch_holdout.mechanisms.sparse_vector import sparse_decision
+from torch_holdout.mechanisms.families import AnswersEverything
+from torch_holdout.mechanisms.rounds import sparse_decision
 
 _SMALLEST, _LARGEST = 1e-9, 1e3
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, final
 
-from torch_holdout.checks import (
+from torch_holdout._shared.checks import (
     require_choice,
     require_instance,
     require_number,
@@ -13,7 +13,7 @@ from torch_holdout.checks import (
 )
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Release
-from torch_holdout.mechanisms.kinds import StaysNearGuess
+from torch_holdout.mechanisms.families import StaysNearGuess
 
 
 @final

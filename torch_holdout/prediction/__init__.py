@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch_holdout.prediction.budget import PrivacyBudget as PrivacyBudget
     from torch_holdout.prediction.distillation import Distilled as Distilled
     from torch_holdout.prediction.distillation import distill as distill
-    from torch_holdout.prediction.isolation import Isolation as Isolation
+    from torch_holdout.prediction.ensemble.isolation import Isolation as Isolation
     from torch_holdout.prediction.mechanisms import ConfidentGNMax as ConfidentGNMax
     from torch_holdout.prediction.mechanisms import GNMax as GNMax
     from torch_holdout.prediction.mechanisms import NoisyMean as NoisyMean
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from torch_holdout.prediction.pytorch_lightning import (
         PrivatePredictor as PrivatePredictor,
     )
-    from torch_holdout.prediction.stable_model import StableModel as StableModel
-    from torch_holdout.prediction.stable_model import fit_stable_model as fit_stable_model
+    from torch_holdout.prediction.stable.model import StableModel as StableModel
+    from torch_holdout.prediction.stable.model import fit_stable_model as fit_stable_model
     from torch_holdout.prediction.status import PredictionPlan as PredictionPlan
     from torch_holdout.prediction.status import PredictionStatus as PredictionStatus
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
 
+from torch_holdout._fingerprints.data import DataFingerprint
+from torch_holdout._shared.checks import require_between, require_instance, require_text
 from torch_holdout.accounting import Charge
 from torch_holdout.accounting.filters import (
     best_order,
@@ -12,8 +14,6 @@ from torch_holdout.accounting.filters import (
     charge_in_picos,
     queries_for,
 )
-from torch_holdout.checks import require_between, require_instance, require_text
-from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 from torch_holdout.ledger import ChargeEntry, Debit, Ledger, Purpose, RecordsSummary
 from torch_holdout.ledger.chains import damaged

@@ -11,9 +11,9 @@ from typing import Any, final
 
 from torch import Tensor
 
-from torch_holdout.content import digest
+from torch_holdout._fingerprints.hashing import digest
+from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.noise import fresh_secret
 
 _TENANTS = 10_000
 

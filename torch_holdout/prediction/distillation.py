@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from torch_holdout._fingerprints.hashing import digest
+from torch_holdout._noise.streams import fresh_secret
+from torch_holdout._shared.checks import require_instance, require_whole
+from torch_holdout._shared.text import up
 from torch_holdout.accounting import compose
-from torch_holdout.checks import require_instance, require_whole
-from torch_holdout.content import digest
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
-from torch_holdout.noise import fresh_secret
 from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS
 from torch_holdout.prediction.predictor import PrivatePredictorHooks
-from torch_holdout.rounding import up
 
 
 @final

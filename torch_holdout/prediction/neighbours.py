@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from torch_holdout.checks import require_choice, require_whole
+from torch_holdout._shared.checks import require_choice, require_whole
 
 Relation = Literal["replace-one", "add-remove"]
 Unit = Literal["record", "user"]

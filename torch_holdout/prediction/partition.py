@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_holdout.checks import require_choice, require_instance, require_whole
-from torch_holdout.content import UnknownContentError, digest, qualified_name
+from torch_holdout._fingerprints.hashing import UnknownContentError, digest, qualified_name
+from torch_holdout._shared.checks import require_choice, require_instance, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.neighbours import Neighbours, Relation, Unit
 

@@ -11,13 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from torch_holdout._fingerprints.data import DataFingerprint
+from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
+from torch_holdout._shared.checks import (
+    require_choice,
+    require_instance,
+    require_text,
+    require_whole,
+)
+from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.accounting import Charge
-from torch_holdout.checks import require_choice, require_instance, require_text, require_whole
-from torch_holdout.data_fingerprint import DataFingerprint
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
-from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.results import Answer
 from torch_holdout.ledger import Purpose
-from torch_holdout.noise import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout.prediction.budget import PrivacyBudget, TrainingRecords
 from torch_holdout.prediction.cache import AnswerCache
 from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET, PredictionMechanism, Setting
@@ -26,8 +33,6 @@ from torch_holdout.prediction.private_value import PrivateValue
 from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, status_of
 from torch_holdout.prediction.validation import validate
 from torch_holdout.prediction.voters import Voters
-from torch_holdout.results import Answer
-from torch_holdout.traces import without_trace
 
 OnExhausted = Literal["raise", "abstain", "fallback"]
 

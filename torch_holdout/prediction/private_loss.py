@@ -5,7 +5,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from torch_holdout.checks import require_between
+from torch_holdout._shared.checks import require_between
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority

@@ -5,9 +5,9 @@ from typing import Any
 from pytorch_lightning.strategies import DDPStrategy
 
 from pytorch_lightning import LightningDataModule, LightningModule, Trainer
-from torch_holdout.prediction.data import PartitionedDataHooks
-from torch_holdout.prediction.ensemble import PartitionedEnsembleHooks
-from torch_holdout.prediction.member_parallel import MemberParallelHooks
+from torch_holdout.prediction.ensemble.data import PartitionedDataHooks
+from torch_holdout.prediction.ensemble.ensemble import PartitionedEnsembleHooks
+from torch_holdout.prediction.ensemble.member_parallel import MemberParallelHooks
 from torch_holdout.prediction.predictor import PrivatePredictorHooks
 
 __all__ = [

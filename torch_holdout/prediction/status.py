@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import up
 from torch_holdout.accounting import sampling_delta
 from torch_holdout.ledger import RecordsSummary
 from torch_holdout.ledger.schema import ZEPTO
-from torch_holdout.plural import counted
-from torch_holdout.rounding import up
 
 
 @final

@@ -16,19 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torch_holdout._shared.checks import require_instance, require_text
+from torch_holdout._shared.distributed import on_first_rank, rank_and_world
+from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.accounting import Charge, Concentrated, Pure
 from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
-from torch_holdout.checks import require_instance, require_text
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.results import Answer
 from torch_holdout.prediction.budget import TrainingRecords
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
 from torch_holdout.prediction.voters import Voters
-from torch_holdout.ranks import on_first_rank, rank_and_world
-from torch_holdout.results import Answer
-from torch_holdout.statistics import BoundedMean, Statistic
-from torch_holdout.traces import without_trace
+from torch_holdout.statistics.bounded_mean import BoundedMean, Statistic
 
 
 def validate(

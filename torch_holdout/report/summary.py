@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
+from torch_holdout._shared.checks import require_failure
 from torch_holdout.bounds.certificate import Certificate
-from torch_holdout.checks import require_failure
 from torch_holdout.errors import HoldoutError
+from torch_holdout.holdout.reading import Intervals, reading_of
+from torch_holdout.holdout.results import Status
 from torch_holdout.ledger import Charged, Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.overview import Intervals, reading_of
 from torch_holdout.prediction.status import PredictionStatus
 from torch_holdout.prediction.status import status_of as records_status
 from torch_holdout.report.wording import parameters_text
-from torch_holdout.results import Status
 
 DRAWN = 600  # releases with their intervals, over all statistics of an account
 LATEST = 25

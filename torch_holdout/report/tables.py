@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from torch_holdout.checks import require_failure
+from torch_holdout._shared.checks import require_failure
+from torch_holdout.holdout.reading import reading_of
 from torch_holdout.ledger import Ledger
-from torch_holdout.overview import reading_of
 from torch_holdout.report import verdict
 from torch_holdout.report.summary import Report, answers_of, chosen, intervals_in, shown
 

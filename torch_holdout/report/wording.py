@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from torch_holdout.rounding import floor, up
+from torch_holdout._shared.text import floor, up
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLACES, _PLAIN, _DIGITS = 6, 1e9, 8  # beyond these a number is written with an exponent

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
+from torch_holdout._fingerprints.weights import weights_fingerprint
+from torch_holdout._shared.checks import require_instance
+from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import outwards
 from torch_holdout.bounds.certificate import Interval
-from torch_holdout.checks import require_instance
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
-from torch_holdout.eval_mode import require_eval
-from torch_holdout.holdout import ReusableHoldout
-from torch_holdout.plural import counted
-from torch_holdout.rounding import outwards
-from torch_holdout.weights import weights_fingerprint
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.training.eval_mode import require_eval
 
 FRESH = (
     "Asked again after it was chosen: that removes the bias of having picked the luckiest noise, "

@@ -32,12 +32,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torch_holdout.checks import require_instance
+from torch_holdout._shared.checks import require_instance
+from torch_holdout._shared.plural import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
-from torch_holdout.holdout import ReusableHoldout
-from torch_holdout.plural import counted
-from torch_holdout.results import Answer
-from torch_holdout.runs import as_run_name, named_run
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.results import Answer
+from torch_holdout.holdout.runs import as_run_name, named_run
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
     callback_class,

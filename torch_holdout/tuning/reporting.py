@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from torch_holdout._guard import HoldoutGuardHooks
-from torch_holdout.checks import require_instance
+from torch_holdout._shared.checks import require_instance
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.holdout import ReusableHoldout
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.results import Answer
 from torch_holdout.mechanisms import Mechanism
-from torch_holdout.results import Answer
+from torch_holdout.training.guard import HoldoutGuardHooks
 
 
 def tells_the_value(mechanism: Mechanism, answer: Answer) -> bool:

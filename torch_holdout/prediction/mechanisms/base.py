@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, final
 
 from torch import Tensor
 
+from torch_holdout._noise.streams import Uniforms
+from torch_holdout._shared.checks import require_whole
 from torch_holdout.accounting import Charge
-from torch_holdout.checks import require_whole
-from torch_holdout.noise import Uniforms
 from torch_holdout.prediction.voters import Voters
 
 NO_CONSENSUS = -1  # a mechanism's own abstention: answered, charged

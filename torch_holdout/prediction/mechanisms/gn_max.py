@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from torch_holdout._noise.streams import Uniforms
+from torch_holdout._shared.checks import require_between
 from torch_holdout.accounting import Charge, Concentrated, largest_parameter
-from torch_holdout.checks import require_between
-from torch_holdout.noise import Uniforms
 from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS, PredictionMechanism, Setting
 from torch_holdout.prediction.mechanisms.votes import in_double, require_table, vote_table
 
@@ -196,7 +196,7 @@ def noisy_winner(votes: Tensor, sigma: float, uniforms: Uniforms) -> Tensor:
     """Return the class whose count plus Gaussian noise is largest.
 
     Example:
-        >>> from torch_holdout.noise import SeededNoise
+        >>> from torch_holdout._noise.streams import SeededNoise
         >>> noisy_winner(torch.tensor([[90.0, 0.0]]).double(), 1.0, SeededNoise(1).uniforms())
         tensor([0])
     """

@@ -7,6 +7,13 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from torch_holdout._noise.streams import Uniforms, batch_sampler_error
+from torch_holdout._shared.checks import (
+    require_between,
+    require_choice,
+    require_number,
+    require_whole,
+)
 from torch_holdout.accounting import (
     Charge,
     Concentrated,
@@ -15,9 +22,7 @@ from torch_holdout.accounting import (
     largest_parameter,
     rho_of_gaussian,
 )
-from torch_holdout.checks import require_between, require_choice, require_number, require_whole
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.noise import Uniforms, batch_sampler_error
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
 from torch_holdout.prediction.mechanisms.votes import in_double, require_scores
 
@@ -54,7 +59,7 @@ class NoisyMean(PredictionMechanism):
             double precision gets wrong.
 
     Example:
-        >>> from torch_holdout.noise import SeededNoise
+        >>> from torch_holdout._noise.streams import SeededNoise
         >>> mechanism = NoisyMean(low=0.0, high=10.0, noise="laplace", epsilon=100.0)
         >>> sums = mechanism.table(torch.tensor([[4.0], [5.0], [99.0]]))
         >>> setting = Setting(num_parts=3, num_outputs=1)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from torch_holdout._noise.streams import DEVICE_BITS, Uniforms
+from torch_holdout._shared.checks import require_between
 from torch_holdout.accounting import Charge, SoftVote, largest_parameter
-from torch_holdout.checks import require_between
-from torch_holdout.noise import DEVICE_BITS, Uniforms
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
 from torch_holdout.prediction.mechanisms.votes import in_double, require_table, vote_table
 
@@ -33,7 +33,7 @@ class SoftMajority(PredictionMechanism):
         eta: Weight of one vote.
 
     Example:
-        >>> from torch_holdout.noise import SeededNoise
+        >>> from torch_holdout._noise.streams import SeededNoise
         >>> mechanism, setting = SoftMajority(eta=2.0), Setting(num_parts=50, num_outputs=3)
         >>> votes = torch.tensor([[0, 50, 0], [50, 0, 0]])
         >>> mechanism.answer(votes, setting, SeededNoise(1).uniforms())

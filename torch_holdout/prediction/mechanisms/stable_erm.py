@@ -7,6 +7,13 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from torch_holdout._noise.streams import Uniforms, batch_sampler_error
+from torch_holdout._shared.checks import (
+    require_between,
+    require_choice,
+    require_instance,
+    require_whole,
+)
 from torch_holdout.accounting import (
     Charge,
     Concentrated,
@@ -15,12 +22,10 @@ from torch_holdout.accounting import (
     rho_of_gaussian,
 )
 from torch_holdout.bounds.prediction import convex_regulariser
-from torch_holdout.checks import require_between, require_choice, require_instance, require_whole
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
-from torch_holdout.noise import Uniforms, batch_sampler_error
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
-from torch_holdout.prediction.stable_losses import stable_loss
-from torch_holdout.prediction.stable_problem import StableProblem
+from torch_holdout.prediction.stable.losses import stable_loss
+from torch_holdout.prediction.stable.problem import StableProblem
 from torch_holdout.prediction.voters import Voters
 
 Noise = Literal["laplace", "gaussian"]

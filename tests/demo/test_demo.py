@@ -1,0 +1,106 @@
+"""The demo runs, explains itself, and draws."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch_holdout
+from torch_holdout._demo import digits
+from torch_holdout._demo.digits import Epoch, Run, splits
+
+from support.machines.base_site import closure, environment, linked
+
+ROOT = Path(torch_holdout.__file__).parent.parent
+
+
+def run(*arguments, cwd, python=sys.executable):
+    command = [str(python), "-c", "from torch_holdout.cli import main; main()", *arguments]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=path)
+
+
+def test_the_demo_prints_and_draws(tmp_path):
+    found = run("demo", "--epochs", "3", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    for words in ("release <- chosen", "on fresh data", "a raw holdout says", "What the number is"):
+        assert words in " ".join(found.stdout.split())
+    assert (tmp_path / "demo" / "demo.png").stat().st_size > 20_000
+    assert "releases left" in (tmp_path / "demo" / "demo.html").read_text()
+    again = run("demo", "--epochs", "2", "--json", cwd=tmp_path)
+    assert again.returncode == 0
+    content = json.loads(again.stdout)
+    assert [epoch["number"] for epoch in content["early_stopping"]["epochs"]] == [1, 2]
+    assert content["attack"]["raw"]["claimed"] > 0.65
+    assert content["report"] == "demo/demo.html"
+
+
+def test_wrong_words_get_a_sentence(tmp_path):
+    found = run("demo", "--epochs", "none", cwd=tmp_path)
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr
+    (tmp_path / "holdout.db").write_text("a ledger")
+    for name in ("demo.html", "holdout.db"):
+        page = run("demo", "--picture", name, cwd=tmp_path)
+        assert page.returncode == 2
+        assert "demo.png would be" in page.stderr
+    assert (tmp_path / "holdout.db").read_text() == "a ledger"
+    nowhere = run("demo", "--picture", "holdout.db/demo.png", cwd=tmp_path)
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")  # before anything is trained
+    assert "Expected a folder for the picture" in nowhere.stderr
+
+
+def test_only_a_release_is_chosen():
+    epochs = [Epoch(1, 0.5, "release", 3, 0.5), Epoch(2, 0.4, "guess", 3, 0.4)]
+    assert Run(epochs, None).chosen.number == 1
+
+
+def test_a_third_of_the_labels_is_replaced():
+    train, holdout, fresh = splits()
+    assert (len(train), len(holdout)) == (400, 700)
+    assert len(fresh) == 1797 - 1100
+    again = splits()[1]
+    assert all((a == b).all() for a, b in zip(holdout.tensors, again.tensors, strict=True))
+
+
+@pytest.fixture(scope="module")
+def base_python(tmp_path_factory):
+    """A Python with the base dependencies only: no scikit-learn, no matplotlib, no extra."""
+    folder = tmp_path_factory.mktemp("base")
+    lines = (ROOT / "pyproject.toml").read_text().split("dependencies = [")[1].split("]")[0]
+    needed = re.findall(r'"([^"]+)"', lines)
+    return environment(folder / "venv", linked(closure(needed).values(), folder / "site"))
+
+
+@pytest.mark.slow
+def test_the_demo_needs_no_extra(base_python, tmp_path):
+    absent = "import importlib.util as u; print([u.find_spec(n) for n in ('sklearn','matplotlib')])"
+    found = subprocess.run([str(base_python), "-c", absent], capture_output=True, text=True)
+    assert found.stdout.strip() == "[None, None]"
+    found = run("demo", "--epochs", "3", cwd=tmp_path, python=base_python)
+    assert found.returncode == 0, found.stderr[-3000:]
+    printed = " ".join(found.stdout.split())
+    for words in ("Generated patterns", "release <- chosen", "a raw holdout says", "demo.txt"):
+        assert words in printed
+    assert "For real digits and a picture: pip install 'torch-holdout[demo]'" in printed
+    table = (tmp_path / "demo" / "demo.txt").read_text()
+    assert table.count("release") >= 1
+    assert "raw holdout 71" in table
+    assert not list(tmp_path.rglob("*.png"))
+
+
+def test_generated_patterns_are_of_the_same_shape(monkeypatch):
+    real = splits()
+    monkeypatch.setattr(digits, "has_digits", lambda: False)
+    generated = splits()
+    for a, b in zip(real, generated, strict=True):
+        assert [t.shape for t in a.tensors] == [t.shape for t in b.tensors]
+        assert [t.dtype for t in a.tensors] == [t.dtype for t in b.tensors]
+    x, y = generated[0].tensors
+    assert float(x.min()) >= 0
+    assert float(x.max()) <= 1
+    assert len(torch.unique(y)) == 10

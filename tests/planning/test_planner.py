@@ -1,0 +1,393 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch_holdout as th
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch_holdout.bounds import hoeffding
+from torch_holdout.bounds.certificate import Transcript, certify_transcript
+from torch_holdout.bounds.channels import Channel
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.mechanisms import Mechanism
+
+from support.builders.holdouts import ask, make_holdout
+
+sizes = st.integers(50, 200_000)
+budgets = st.integers(1, 60)
+purposes = st.sampled_from(["early-stopping", "curve", "search"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.integers(1, 3000), budgets, purposes, st.floats(1e-4, 0.3))
+@example(50, 17, 1, "early-stopping", 1e-4)
+def test_certificates_move_the_way_they_must(size, queries, budget, purpose, failure):
+    facts = {"queries": queries, "budget": budget, "failure": failure, "purpose": purpose}
+    found = th.certificate(size=size, **facts).tolerance
+    assert found >= hoeffding(size, failure)
+    # The grid follows the size in whole steps, so a comparison needs a few per cent more examples.
+    assert th.certificate(size=round(1.1 * size) + 1, **facts).tolerance < found
+    # A plan for more queries takes less noise: only with one mechanism do they always cost more.
+    mechanism = th.plan(size=size, **facts).mechanism
+    same, more = (
+        th.certificate(size=size, **{**facts, "queries": count}, mechanism=mechanism).tolerance
+        for count in (queries, 2 * queries)
+    )
+    assert more > same == found
+    assert th.certificate(size=size, **{**facts, "budget": budget + 1}).tolerance >= found
+    assert th.certificate(size=size, **{**facts, "failure": failure / 2}).tolerance > found
+    two = th.certificate(size=size, **facts, statistics=2).tolerance
+    assert two >= found
+
+
+@pytest.mark.parametrize(
+    ("facts", "assumed"),
+    [
+        ({"size": 1000}, True),
+        ({"tolerance": 0.1}, True),
+        ({"size": 1000, "tolerance": 0.1}, False),
+        ({"size": 1000, "budget": 20}, False),
+    ],
+)
+def test_a_budget_that_nobody_gave_is_said_to_be_assumed(facts, assumed):
+    found = th.plan(queries=200, **facts)
+    assert ("No budget was given: 20 is" in found.explanation) == assumed
+    assert found.budget == (1 if "tolerance" in facts and "size" in facts else 20)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.02, 0.3), st.integers(10, 1000), st.integers(1, 20), purposes)
+def test_size_and_certificate_invert_each_other(tolerance, queries, budget, purpose):
+    facts = {"queries": queries, "budget": budget, "purpose": purpose}
+    size = th.required_holdout_size(tolerance=tolerance, **facts)
+    assert th.certificate(size=size, **facts).tolerance <= tolerance
+    assert th.certificate(size=size - 1, **facts).tolerance > tolerance
+    # And back: the tolerance of a size needs that size, but for the grid's steps.
+    again = th.required_holdout_size(
+        tolerance=th.certificate(size=size, **facts).tolerance, **facts
+    )
+    assert again == pytest.approx(size, rel=0.01)
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes, st.floats(0.02, 0.5), st.integers(1, 20), purposes)
+def test_queries_and_certificate_invert_each_other(size, tolerance, budget, purpose):
+    facts = {"size": size, "budget": budget, "purpose": purpose}
+    found = th.max_queries(tolerance=tolerance, **facts)
+    if found:
+        assert th.certificate(queries=found, **facts).tolerance <= tolerance
+    if found < 10**9:
+        assert th.certificate(queries=found + 1, **facts).tolerance > tolerance
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes, st.integers(1, 500), st.floats(0.02, 0.5), purposes)
+def test_a_tolerance_gives_the_largest_budget(size, queries, tolerance, purpose):
+    facts = {"size": size, "queries": queries, "purpose": purpose}
+    plan = th.plan(tolerance=tolerance, **facts)
+    if plan.useful:
+        assert plan.certificate.tolerance <= tolerance
+        if plan.budget < queries:
+            larger = th.certificate(budget=plan.budget + 1, **facts).tolerance
+            assert larger > tolerance
+    else:
+        assert plan.budget == 1
+        assert "not reached" in plan.explanation or "Nothing useful" in plan.explanation
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([100, 1000, 10_000]), st.integers(1, 120), st.integers(1, 150), purposes)
+def test_no_way_to_spend_the_budget_is_worse_than_the_plan(size, queries, budget, purpose):
+    """Every number of releases at the last planned query, by the account's own formula."""
+    plan = th.plan(size=size, queries=queries, budget=budget, purpose=purpose)
+    ladder = purpose != "curve"
+    channel = Channel(
+        units=size,
+        resolution=65536,
+        grid=plan.grid,
+        sigma=plan.mechanism.sigma,
+        threshold=plan.mechanism.step if ladder else plan.mechanism.threshold,
+        rule="improvement" if ladder else "both",
+    )
+    for releases in range(1, min(budget, queries) + 1):
+        facts = Transcript(
+            queries=queries,
+            releases=releases,
+            last_release=queries,
+            budget=budget,
+            rounds=budget,
+            planned=queries,
+        )
+        found = certify_transcript(facts, {"x": channel}, 0.05)
+        assert found.tolerance <= plan.certificate.tolerance + 1e-12
+        assert found.guess_tolerance <= plan.certificate.guess_tolerance + 1e-12
+
+
+class TestPlan:
+    def test_the_issues_example(self):
+        plan = th.plan(size=10_000, queries=200, budget=20)
+        unit = 1 / (2 * math.sqrt(10_000))
+        assert plan.mechanism == th.Ladder(step=unit / 2, sigma=unit / 2 / (6 * math.log(400)))
+        assert plan.certificate.tolerance == pytest.approx(0.087, abs=0.001)
+        assert plan.epsilon == pytest.approx(20 * 2 / (10_000 * plan.mechanism.sigma))
+        assert (plan.patience, plan.min_delta) == (10, pytest.approx(0.5 / 400))
+        assert plan.useful
+
+    def test_purposes(self):
+        unit = 1 / (2 * math.sqrt(10_000))
+        curve = th.plan(size=10_000, queries=200, budget=20, purpose="curve").mechanism
+        assert curve == th.Thresholdout(
+            threshold=unit, sigma=unit / (6 * math.log(400)), guess="last"
+        )
+        search = th.plan(size=10_000, queries=200, budget=20, purpose="search").mechanism
+        assert isinstance(search, th.Ladder)
+        assert search.step == pytest.approx(unit)
+
+    def test_theory_s_cost_of_noise(self):
+        """n = 1e4, T = 4u, m = 200: 0.36 per release."""
+        sigma = 4 * 0.005 / (6 * math.log(400))
+        assert 2 / (sigma * 10_000) == pytest.approx(0.36, abs=0.005)
+
+    def test_no_silent_budget_beyond_twenty(self):
+        assert th.plan(size=10_000, queries=500).budget == 20
+        assert th.plan(size=10_000, queries=7).budget == 7
+
+    def test_finds_a_size(self):
+        plan = th.plan(queries=200, tolerance=0.05)
+        assert plan.size == th.required_holdout_size(tolerance=0.05, queries=200, budget=20)
+        assert plan.useful
+
+    def test_says_when_nothing_useful_can_be_certified_and_what_would_help(self):
+        plan = th.plan(size=150, queries=200, budget=20)
+        assert not plan.useful
+        assert "Nothing useful can be certified" in plan.explanation
+        assert "It would take" in plan.explanation
+        assert "vault" in plan.explanation
+
+    def test_says_when_the_tolerance_is_not_reached(self):
+        plan = th.plan(size=1000, queries=200, budget=20, tolerance=0.05)
+        assert not plan.useful
+        assert "The wanted tolerance of 0.05 is not reached" in plan.explanation
+
+    def test_says_that_a_large_epsilon_protects_nobody(self):
+        assert "protects nobody" in str(th.plan(size=1000, queries=200))
+        private = th.plan(size=10**6, queries=200, budget=5, purpose="curve", delta=1e-6)
+        assert "protects nobody" not in str(private)
+        assert "at delta 1e-06" in str(private)
+        assert private.epsilon < th.plan(size=10**6, queries=200, budget=5, purpose="curve").epsilon
+
+    def test_other_mechanisms_can_be_certified(self):
+        quiet = th.Ladder(step=0.01)
+        facts = {"size": 10_000, "queries": 200, "budget": 20}
+        found = th.certificate(mechanism=quiet, **facts)
+        assert found.tolerance < th.certificate(**facts).tolerance
+        coarse = th.certificate(mechanism=quiet, grid=100, **facts)
+        assert coarse.tolerance < found.tolerance
+
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            ({"size": 0}, "whole number from 1"),
+            ({"size": -5}, "whole number from 1"),
+            ({"size": 1.5}, "whole number from 1"),
+            ({"queries": 0}, "whole number from 1"),
+            ({"budget": -1}, "whole number from 1"),
+            ({"failure": 0}, "between 0 and 1"),
+            ({"failure": 1.0}, "between 0 and 1"),
+            ({"failure": float("nan")}, "between 0 and 1"),
+            ({"tolerance": 1.5}, "at most 1"),
+            ({"tolerance": 0}, "above 0"),
+            ({"tolerance": float("nan")}, "above 0"),
+            ({"purpose": "fun"}, "'early-stopping' or 'curve' or 'search'"),
+            ({"delta": 0.0}, "between 0 and 1"),
+            ({"statistics": 0}, "whole number from 1"),
+            ({"size": None}, "`tolerance` to find the size for"),
+        ],
+        ids=str,
+    )
+    def test_bad_arguments(self, change, expected):
+        with pytest.raises(ValueError, match="Expected") as caught:
+            th.plan(**{"size": 1000, "queries": 100, "budget": 5, **change})
+        assert isinstance(caught.value, InvalidArgumentError)
+        assert expected in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"queries": np.int64(200), "size": np.int64(10_000), "budget": np.int64(20)},
+            {"failure": Fraction(1, 20), "delta": Fraction(1, 10**6)},
+            {"failure": np.float32(0.05), "delta": np.float32(1e-6)},
+        ],
+        ids=str,
+    )
+    def test_other_kinds_of_numbers_are_the_same_numbers(self, change, tmp_path):
+        plain = {"size": 10_000, "queries": 200, "budget": 20, "delta": 1e-6}
+        found, expected = th.plan(**{**plain, **change}), th.plan(**plain)
+        assert found.certificate.tolerance == pytest.approx(expected.certificate.tolerance, 1e-6)
+        assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-4)
+        assert type(found.queries) is int
+        holdout = th.ReusableHoldout(
+            f"sqlite:///{tmp_path}/holdout.db",
+            name="val",
+            statistics={"val_acc": th.ZeroOne()},
+            plan=found,
+        )
+        assert holdout.status().budget == 20
+
+    @pytest.mark.parametrize("value", [np.int8(20), np.int16(20), np.int32(20), np.uint8(20)])
+    def test_narrow_numbers_do_not_overflow(self, value):
+        for name in ("queries", "budget", "size"):
+            facts = {"size": 100, "queries": 50, "budget": 5}
+            found = th.certificate(**{**facts, name: value})
+            assert found == th.certificate(**{**facts, name: 20})
+        with pytest.raises(InvalidArgumentError):  # the theorems take Python's own
+            hoeffding(value, 0.05)
+
+    def test_a_wanted_tolerance_nobody_can_reach_is_advice_not_an_error(self):
+        assert "No number of examples" in str(th.plan(size=1000, queries=200, tolerance=1e-9))
+
+    def test_a_plan_that_no_holdout_could_be_made_with_is_refused(self):
+        with pytest.raises(InvalidArgumentError, match="fewer releases or more examples"):
+            th.plan(size=10, queries=100_000, budget=10_000)
+
+    def test_confidence_is_never_rounded_up_to_certainty(self):
+        assert "99.99999 % confidence" in str(th.plan(size=10_000, queries=200, failure=1e-7))
+        with pytest.raises(InvalidArgumentError, match="at least 1e-100"):
+            th.plan(size=10_000, queries=200, failure=1e-320)
+
+    def test_none_is_no_number(self):
+        for call in (th.required_holdout_size, th.max_queries):
+            for missing in ("tolerance", "budget"):
+                facts = {"tolerance": 0.1, "budget": 5, missing: None}
+                facts |= {"queries": 50} if call is th.required_holdout_size else {"size": 500}
+                with pytest.raises(InvalidArgumentError, match=missing):
+                    call(**facts)
+
+    def test_an_unreachable_tolerance(self):
+        with pytest.raises(InvalidArgumentError, match="some holdout can reach"):
+            th.required_holdout_size(tolerance=1e-9, queries=10, budget=1)
+
+
+class TestHoldoutFromAPlan:
+    def holdout(self, plan, url="memory://", **changes):
+        arguments = {"name": "val", "statistics": {"val_acc": th.ZeroOne()}, "plan": plan}
+        return th.ReusableHoldout(url, **{**arguments, **changes})
+
+    def test_takes_everything_from_the_plan(self):
+        plan = th.plan(size=50, queries=10, budget=3)
+        holdout = self.holdout(plan)
+        assert (holdout.size, holdout.budget, holdout.mechanism) == (50, 3, plan.mechanism)
+        assert holdout.status().statistics["val_acc"]["grid"] == plan.grid
+
+    @pytest.mark.parametrize("statistics", [1, 2])
+    def test_the_account_says_in_the_end_what_the_plan_said(self, statistics):
+        plan = th.plan(size=50, queries=10, budget=5, statistics=statistics)
+        names = ["val_acc", "other"][:statistics]
+        holdout = self.holdout(plan, statistics={name: th.ZeroOne() for name in names}, seed=1)
+        planned = plan.certificate.tolerance
+        assert holdout.certificate().tolerance < planned
+        # Half of them each: the last of ten queries is the fifth release.
+        for k in range(5):
+            ask(holdout, 5, f"worse {k}")
+        for k in range(5):
+            ask(holdout, 10 * (k + 1), f"better {k}")
+        found = holdout.certificate()
+        assert found.theorem == plan.certificate.theorem
+        if holdout.status().releases == 5 and holdout.status().queries == 10:
+            assert found.tolerance == pytest.approx(planned)
+        else:
+            assert found.tolerance <= planned
+
+    def test_copies_and_reopened_holdouts_keep_the_plan(self, tmp_path):
+        import pickle
+
+        plan = th.plan(size=50, queries=10, budget=3)
+        url = f"sqlite:///{tmp_path}/holdout.db"
+        holdout = self.holdout(plan, url)
+        ask(holdout, 20, "first")
+        copy = pickle.loads(pickle.dumps(holdout))
+        assert copy.certificate() == holdout.certificate()
+        assert self.holdout(plan, url).certificate() == holdout.certificate()
+
+    def test_another_plan_is_another_holdout(self, tmp_path):
+        url = f"sqlite:///{tmp_path}/holdout.db"
+        ask(self.holdout(th.plan(size=50, queries=10, budget=3), url), 20, "first")
+        # The noise follows the number of queries, too; here only the plan itself differs.
+        other = th.plan(size=50, queries=11, budget=3)
+        with pytest.raises(th.HoldoutMismatchError, match="planned: stored 10, given 11"):
+            self.holdout(other, url).status()
+        with pytest.raises(th.HoldoutMismatchError, match="planned"):
+            make_holdout(
+                url, size=50, budget=3, mechanism=th.plan(size=50, queries=10).mechanism, grid=29
+            ).status()
+
+    def test_contradictions_are_refused(self):
+        plan = th.plan(size=50, queries=10, budget=3)
+        with pytest.raises(InvalidArgumentError, match="`budget` to come from the plan"):
+            self.holdout(plan, budget=4)
+        assert self.holdout(plan, size=50).size == 50
+        for odd in (True, np.array([50, 51]), "50"):
+            with pytest.raises(InvalidArgumentError, match="`size` to come from the plan"):
+                self.holdout(plan, size=odd)
+        with pytest.raises(InvalidArgumentError, match="Plan"):
+            self.holdout({"size": 50})
+
+    def test_without_a_plan_the_parameters_are_needed(self):
+        with pytest.raises(InvalidArgumentError, match=r"`mechanism`, or plan="):
+            self.holdout(None, size=50, budget=3)
+
+
+class TestIntervals:
+    def test_one_for_each_answer(self):
+        holdout = make_holdout(seed=3, budget=5)
+        first = ask(holdout, 20, "a")
+        again = ask(holdout, 20, "b")
+        far = ask(holdout, 45, "c")
+        assert [first.kind, again.kind, far.kind] == ["release", "guess", "release"]
+        found = holdout.intervals()
+        assert [i.kind for i in found] == ["release", "guess", "release"]
+        assert [i.position for i in found] == [1, 2, 3]
+        assert holdout.interval(far) == found[2]
+        assert 0.9 in holdout.interval(far)
+        assert holdout.interval(ask(holdout, 45, "c")) == found[2]  # a repeat is the same answer
+        wide = holdout.interval(far, failure=1e-6)
+        assert wide.low < found[2].low
+
+    def test_releases_are_inside_the_certificate(self):
+        holdout = make_holdout(seed=3, budget=5, size=50)
+        for k, count in enumerate([10, 30, 50, 5]):
+            ask(holdout, count, str(k))
+        claim = holdout.certificate()
+        for interval in holdout.intervals():
+            if interval.kind == "release":
+                assert interval.low >= interval.value - claim.tolerance - 1e-9
+                assert interval.high <= interval.value + claim.tolerance + 1e-9
+
+    def test_exhausted_answers_have_none(self):
+        holdout = make_holdout(seed=3, budget=1)
+        ask(holdout, 20, "a")
+        gone = ask(holdout, 45, "b")
+        assert gone.kind == "exhausted"
+        with pytest.raises(InvalidArgumentError, match="certify nothing"):
+            holdout.interval(gone)
+        with pytest.raises(InvalidArgumentError, match="ledger"):
+            make_holdout(name="other").interval(ask(make_holdout(), 20, "a"))
+
+    def test_a_mechanism_without_a_certificate_gets_none(self):
+        class Silent(Mechanism):
+            def identity(self):
+                return {"kind": "silent"}
+
+            def guess_for(self, statistic, last, given):
+                return None
+
+            def epsilon_per_step(self, units):
+                return 1.0
+
+            def decide(self, query):
+                raise NotImplementedError
+
+        holdout = make_holdout(mechanism=Silent())
+        with pytest.raises(th.HoldoutError, match="No certificate is known for Silent"):
+            holdout.certificate()

@@ -1,0 +1,424 @@
+"""ReusableHoldoutMetric under everything torchmetrics does to a metric."""
+
+import copy
+import io
+import os
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch_holdout as th
+from torch import nn
+from torch_holdout.errors import (
+    BudgetExhaustedError,
+    HoldoutError,
+    HoldoutWarning,
+    InvalidArgumentError,
+    WeightsChangedError,
+)
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.wrappers import BootStrapper, MetricTracker, MinMaxMetric
+
+from support.builders.holdouts import correct, make_holdout
+from support.oracles.leaks import raw_hits
+
+EXACT = th.Thresholdout(threshold=0.05, sigma=0.0, guess="last")
+SIZE = 97  # accuracies k/97 are not on the answer grid of 64ths
+RAW = 71 / SIZE
+
+
+def make_metric(model=None, *, holdout=None, **options):
+    holdout = holdout or make_holdout(size=SIZE, budget=20)
+    return th.ReusableHoldoutMetric(holdout, "val_acc", model=model, **options)
+
+
+def run_pass(metric, count=71, batch=10):
+    for values in correct(count, SIZE).split(batch):
+        metric.update(values)
+    return metric.compute()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.metric = make_metric(self)
+
+
+class Functional(nn.Module):
+    """Uses chance in a way no class tells."""
+
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, self.training)
+
+
+class TestPlainLoop:
+    def test_one_row_per_pass(self):
+        metric = make_metric()
+        for index in range(3):
+            metric.reset()
+            value = run_pass(metric)
+            assert value.dtype == torch.float64
+            assert value.ndim == 0
+            assert metric.holdout.status().queries == index + 1
+
+    def test_compute_again_costs_nothing(self):
+        metric = make_metric()
+        first = run_pass(metric)
+        metric._computed = None  # as wrappers do
+        assert metric.compute() == first
+        assert metric.holdout.status().queries == 1
+
+    def test_the_same_weights_are_free(self):
+        model = nn.Linear(2, 2)
+        metric = make_metric(model)
+        first = run_pass(metric)
+        for _ in range(3):
+            metric.reset()
+            assert run_pass(metric) == first
+            assert metric.answer.kind == "repeat"
+        with torch.no_grad():
+            model.weight[0, 0] += 1e-6
+        metric.reset()
+        run_pass(metric)
+        assert metric.holdout.status().queries == 2
+
+    def test_forked_processes_ask_for_themselves(self, tmp_path):
+        holdout = make_holdout(f"sqlite:///{tmp_path}/holdout.db", size=SIZE, mechanism=EXACT)
+        metric = make_metric(holdout=holdout)
+        values = []
+        for count in (20, 90):
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.write(write, str(float(run_pass(metric, count))).encode())
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            values.append(float(os.read(read, 100)))
+        assert values == pytest.approx([20 / SIZE, 90 / SIZE], abs=1 / 64)
+
+    def test_version_is_part_of_the_query(self):
+        model, holdout = nn.Linear(2, 2), make_holdout(size=SIZE, budget=20)
+        for version in ("a", "b", "a"):
+            run_pass(make_metric(model, holdout=holdout, version=version))
+        assert holdout.status().queries == 2
+
+    def test_train_guess(self):
+        mechanism = th.Thresholdout(threshold=0.1, sigma=0.0, guess="train")
+        metric = make_metric(holdout=make_holdout(size=SIZE, mechanism=mechanism))
+        metric.update_train(correct(75, 100))
+        assert run_pass(metric) == pytest.approx(0.75, abs=1e-9)
+        assert metric.answer.kind == "guess"
+        metric.reset()
+        with pytest.raises(InvalidArgumentError, match="update_train"):
+            run_pass(metric)
+        assert metric.holdout.status().queries == 1
+
+    def test_a_partial_pass_comes_before_a_missing_guess(self):
+        """Lightning's sanity check runs before any training value exists."""
+        mechanism = th.Thresholdout(threshold=0.1, sigma=0.0, guess="train")
+        metric = make_metric(holdout=make_holdout(size=SIZE, mechanism=mechanism))
+        metric.update(correct(5, 10))
+        assert metric.compute().isnan()
+
+    def test_plot_shows_the_release(self):
+        import matplotlib
+
+        matplotlib.use("Agg")
+        metric = make_metric()
+        run_pass(metric)
+        metric.plot()
+        assert metric.holdout.status().queries == 1
+
+    def test_forward_returns_none(self):
+        metric = make_metric()
+        assert metric(correct(71, SIZE)) is None
+        metric.compute()
+        assert metric.holdout.status().queries == 1
+
+    def test_arguments_of_the_statistics_own_function(self):
+        def absolute(prediction, target):
+            return (prediction - target).abs()
+
+        statistic = th.BoundedMean(0.0, 4.0, per_example=absolute)
+        holdout = make_holdout(statistics={"mae": statistic}, mechanism=EXACT, size=4, grid=16)
+        metric = th.ReusableHoldoutMetric(holdout, "mae")
+        metric.update(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 1.0, 1.0, 1.0]))
+        assert metric.compute() == 1.5
+
+
+class TestPartialPasses:
+    def test_first_silent_then_warned_never_charged(self):
+        metric = make_metric()
+        metric.update(correct(5, 10))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert metric.compute().isnan()
+        for wrong in (96, 98):
+            metric.reset()
+            metric.update(correct(5, wrong))
+            with pytest.warns(HoldoutWarning, match=f"but got {wrong}"):
+                assert metric.compute().isnan()
+        assert metric.holdout.status().queries == 0
+        metric.reset()
+        assert not run_pass(metric).isnan()
+
+    def test_a_second_pass_without_reset_is_not_the_holdout(self):
+        metric = make_metric()
+        run_pass(metric)
+        assert run_pass(metric).isnan()
+        assert metric.holdout.status().queries == 1
+
+    def test_compute_without_update(self):
+        metric = make_metric()
+        with pytest.warns(UserWarning, match="before the"):
+            assert metric.compute().isnan()
+
+
+class TestExhaustion:
+    def exhausted(self, **options):
+        metric = make_metric(holdout=make_holdout(size=SIZE, budget=1, mechanism=EXACT), **options)
+        run_pass(metric)
+        metric.reset()
+        return metric
+
+    def test_raises_by_default(self):
+        with pytest.raises(BudgetExhaustedError, match="fresh holdout"):
+            run_pass(self.exhausted())
+
+    def test_freeze_repeats_the_last_answer_marked_stale(self):
+        metric = self.exhausted(on_exhausted="freeze")
+        with pytest.warns(HoldoutWarning, match="stale"):
+            value = run_pass(metric, count=10)
+        assert value == 47 / 64
+        assert (metric.answer.kind, metric.answer.is_release) == ("exhausted", False)
+
+    def test_freeze_without_an_answer_is_nan(self):
+        first = self.exhausted()
+        metric = make_metric(holdout=first.holdout, on_exhausted="freeze")
+        with pytest.warns(HoldoutWarning, match="stale"):
+            assert run_pass(metric).isnan()
+
+
+class TestCopies:
+    @pytest.mark.parametrize(
+        "duplicate",
+        [
+            lambda m: m.clone(),
+            copy.deepcopy,
+            lambda m: pickle.loads(pickle.dumps(m)),
+            lambda m: MetricCollection({"a": m}).clone()["a"],
+        ],
+        ids=["clone", "deepcopy", "pickle", "collection"],
+    )
+    def test_share_the_budget_and_drop_the_sums(self, duplicate):
+        metric = make_metric()
+        metric.update(correct(40, 60))
+        twin = duplicate(metric)
+        assert raw_hits(twin.__dict__, [40 / 60]) == []
+        assert twin.compute().isnan()  # the half pass was not copied
+        twin.reset()
+        run_pass(twin)
+        assert twin.holdout.status().queries == 1
+        assert metric.holdout.status().queries == 1
+        assert metric._sums.kept == 60  # the original goes on where it was
+
+    def test_a_deepcopied_model_is_asked_about_itself(self):
+        net = Net().eval()
+        twin = copy.deepcopy(net)
+        assert twin.metric._model.target is twin
+        assert net.metric.clone()._model.target is net
+        assert pickle.loads(pickle.dumps(net)).metric._model.target is not net
+        assert "metric" not in "".join(net.state_dict())
+        run_pass(net.metric), run_pass(twin.metric)
+        assert net.metric.holdout.status().queries == 1
+
+    def test_a_model_copied_after_its_metric_is_followed_too(self):
+        layer = nn.Linear(2, 2)
+        both = nn.ModuleList([make_metric(layer), layer])
+        twin = copy.deepcopy(both)
+        assert twin[0]._model.target is twin[1]
+
+    def test_state_dict_is_empty_whatever_is_asked(self):
+        metric = make_metric()
+        metric.persistent(True)
+        run_pass(metric)
+        assert metric.state_dict() == {}
+        assert metric.metric_state == {}
+        buffer = io.BytesIO()
+        torch.save(metric, buffer)
+        assert raw_hits(buffer.getvalue(), [RAW]) == []
+
+    def test_precision_and_device_moves_change_nothing(self):
+        reference = run_pass(make_metric(holdout=make_holdout(size=SIZE, mechanism=EXACT)))
+        for change in (
+            lambda m: m.to(torch.float16),
+            lambda m: m.half(),
+            lambda m: m.set_dtype(torch.bfloat16),
+            lambda m: m.to("cpu"),
+            lambda m: m.double(),
+        ):
+            metric = make_metric(holdout=make_holdout(size=SIZE, mechanism=EXACT))
+            metric = change(metric)
+            value = run_pass(metric)
+            assert value == reference
+            assert value.dtype == torch.float64
+
+
+class TestWrappers:
+    def test_collection_beside_ordinary_metrics(self):
+        holdout = make_holdout(
+            size=SIZE,
+            budget=20,
+            mechanism=EXACT,
+            statistics={"val_acc": th.ZeroOne(), "val_loss": th.CrossEntropy(5.0)},
+        )
+        collection = MetricCollection(
+            {
+                "plain": MulticlassAccuracy(num_classes=3, average="micro"),
+                "val_acc": th.ReusableHoldoutMetric(holdout, "val_acc"),
+                "val_loss": th.ReusableHoldoutMetric(holdout, "val_loss"),
+            }
+        )
+        generator = torch.Generator().manual_seed(0)
+        logits = torch.randn(SIZE, 3, generator=generator)
+        target = torch.randint(3, (SIZE,), generator=generator)
+        for x, y in zip(logits.split(20), target.split(20), strict=True):
+            collection.update(x, y)
+        found = collection.compute()
+        assert found["val_acc"] == pytest.approx(float(found["plain"]), abs=1 / 128)
+        loss = nn.functional.cross_entropy(logits, target)
+        assert found["val_loss"] == pytest.approx(float(loss), abs=5 / 128)
+        assert holdout.status().queries == 2
+        assert all(len(group) == 1 for group in collection.compute_groups.values())
+        collection.reset()
+        assert set(collection(logits, target)) == {"plain", "val_acc", "val_loss"}
+
+    def test_tracker(self):
+        tracker = MetricTracker(make_metric(), maximize=None)
+        for count in (10, 71, 40):
+            tracker.increment()
+            run_pass(tracker, count)
+        assert tracker.n_steps == 3
+        best, step = tracker.best_metric(return_step=True)
+        assert step == 1
+        assert best == pytest.approx(RAW, abs=0.2)
+        assert tracker._base_metric.holdout.status().queries == 3
+
+    def test_min_max(self):
+        wrapped = MinMaxMetric(make_metric())
+        for values in correct(71, SIZE).split(50):
+            wrapped.update(values)
+        found = wrapped.compute()
+        wrapped.compute()
+        assert found["max"] == found["raw"]
+        assert wrapped._base_metric.holdout.status().queries == 1
+
+    @pytest.mark.parametrize("strategy", ["multinomial", "poisson"])
+    def test_bootstrap_samples_are_not_the_holdout(self, strategy):
+        """A multinomial sample has the right size, but may hold one example many times."""
+        metric = make_metric()
+        boot = BootStrapper(metric, num_bootstraps=3, sampling_strategy=strategy)
+        boot.update(correct(71, SIZE))
+        with pytest.warns(HoldoutWarning, match="bootstrap"):
+            found = boot.compute()
+        assert found["mean"].isnan()
+        assert metric.holdout.status().queries == 0
+
+    def test_merge_state_is_refused(self):
+        metric, other = make_metric(), make_metric()
+        other.update(correct(5, 10))
+        for incoming in (other, {}):
+            with pytest.raises(HoldoutError, match="merged"):
+                metric.merge_state(incoming)
+
+
+class TestModel:
+    @pytest.mark.parametrize(
+        "layer",
+        [
+            nn.BatchNorm1d(3),
+            nn.Dropout(0.1),
+            nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)),
+            nn.LSTM(3, 3, 2, dropout=0.1),
+            nn.RReLU(),
+            nn.InstanceNorm1d(3, track_running_stats=True),
+            nn.MultiheadAttention(4, 2, dropout=0.1),
+            Functional(),
+            nn.Sequential(Functional()),
+            nn.TransformerEncoderLayer(4, 2, 8),
+        ],
+        ids=lambda layer: type(layer).__name__,
+    )
+    def test_training_mode_is_refused_where_it_matters(self, layer):
+        metric = make_metric(layer.train())
+        with pytest.raises(WeightsChangedError, match=r"eval\(\)"):
+            metric.update(correct(71, SIZE))
+        layer.eval()
+        metric.reset()
+        run_pass(metric)
+        assert metric.holdout.status().queries == 1
+
+    def test_batchnorm_without_running_statistics_is_refused_even_in_eval(self):
+        metric = make_metric(nn.BatchNorm1d(3, track_running_stats=False).eval())
+        with pytest.raises(WeightsChangedError, match="running statistics"):
+            metric.update(correct(71, SIZE))
+
+    def test_training_mode_does_not_matter_otherwise(self):
+        run_pass(make_metric(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0)).train()))
+
+    def test_training_mode_in_the_middle_of_a_pass_is_noticed(self):
+        model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval()
+        metric = make_metric(model)
+        metric.update(correct(40, 60))
+        model.train()
+        metric.update(correct(31, 37))
+        with pytest.raises(WeightsChangedError, match=r"eval\(\)"):
+            metric.compute()
+        assert metric.holdout.status().queries == 0
+
+    def test_weights_that_change_during_the_pass_release_nothing(self):
+        model = nn.Linear(2, 2)
+        metric = make_metric(model)
+        metric.update(correct(40, 60))
+        with torch.no_grad():
+            model.weight += 1
+        metric.update(correct(31, 37))
+        with pytest.raises(WeightsChangedError):
+            metric.compute()
+        assert metric.holdout.status().queries == 0
+
+    def test_buffers_count(self):
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
+        metric = make_metric(model)
+        run_pass(metric)
+        model[1].running_var += 1
+        metric.reset()
+        run_pass(metric)
+        assert metric.holdout.status().queries == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"holdout": 5}, {"name": "nope"}, {"model": "net"}, {"version": 3}, {"on_exhausted": "stop"}],
+    ids=str,
+)
+def test_bad_arguments(change):
+    arguments = {"holdout": make_holdout(), "name": "val_acc", **change}
+    with pytest.raises(InvalidArgumentError, match="Expected"):
+        th.ReusableHoldoutMetric(**arguments)
+
+
+def test_nothing_raw_is_reachable_from_a_metric_in_use():
+    metric = make_metric(holdout=make_holdout(size=SIZE, budget=20))
+    for values in correct(71, SIZE).split(10):
+        metric.update(values)
+    for shown in (repr(metric), str(metric), str(vars(metric)), str(metric.metric_state)):
+        assert raw_hits(shown, [RAW, 71 * 65536.0]) == []
+    metric.compute()
+    assert raw_hits(metric.__dict__, [RAW, 71 * 65536.0]) == []
+    assert metric.higher_is_better

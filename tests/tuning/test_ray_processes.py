@@ -1,0 +1,147 @@
+"""Ray Tune on a local cluster of two workers: one budget, published values only."""
+
+import gc
+import json
+import math
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import ray
+import torch_holdout as th
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+from torch_holdout.errors import HoldoutError
+from torch_holdout.tuning.ray import EXHAUSTED, claim, sharing
+
+from support.builders.holdouts import ask, make_holdout
+from support.builders.sweeps import EVERYTHING, shared_account
+from support.oracles.leaks import raw_hits
+from support.programs.ray_trials import RAW, failing_trial, lightning_trial
+
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
+METRIC = {"metric": "val_acc", "mode": "max"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Two workers of this machine, which import what the tests import."""
+    changes = {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in changes.items():
+            environment.setenv(name, value)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Tune leaves files of its loggers open
+        gc.collect()
+
+
+def run(trainable, folder, space, *, scheduler=None, failures=0, samples=1):
+    tuner = tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(**METRIC, scheduler=scheduler, num_samples=samples),
+        run_config=tune.RunConfig(
+            storage_path=str(folder / "ray"),
+            name="sweep",
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=failures),
+        ),
+    )
+    return tuner.fit()
+
+
+def reported(results):
+    """Everything that schedulers have read."""
+    found = []
+    for result in results:
+        lines = (Path(result.path) / "result.json").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        found += [row["val_acc"] for row in rows if not math.isnan(row["val_acc"])]
+    return found
+
+
+def published(account):
+    return {interval.value for interval in account.intervals()}
+
+
+def said_exhausted(results):
+    return [(Path(result.path) / EXHAUSTED).exists() for result in results]
+
+
+def test_two_trials_release_exactly_the_budget_and_nothing_raw_is_written(tmp_path):
+    account = shared_account(f"sqlite:///{tmp_path}/holdout.db", budget=3)
+    space = {"lr": 0.1, "epochs": 4, "raw": True, "save": True, "seed": tune.grid_search([1, 2])}
+    scheduler = ASHAScheduler(max_t=4, grace_period=4)
+    results = run(sharing(lightning_trial, account), tmp_path, space, scheduler=scheduler)
+    assert [result.error for result in results] == [None, None]
+    assert account.status().releases == 3
+    assert len(reported(results)) == 3  # no stale value was reported
+    assert set(reported(results)) <= published(account)
+    assert any(said_exhausted(results))
+    asked = account._ledger.answers(account._ledger.accounts()["val"])
+    assert all(answer.run.startswith("trial lightning_trial_") for answer in asked)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert {"result.json", "progress.csv", "checkpoint", "holdout.db"} <= {f.name for f in files}
+    for file in files:
+        assert raw_hits(file.read_bytes(), [RAW]) == [], file
+    assert claim(results, account).value == max(published(account))
+
+
+def test_population_based_training_reads_published_values_in_the_other_namespace(tmp_path):
+    account = shared_account(f"sqlite:///{tmp_path}/holdout.db", budget=50)
+    space = {"lr": tune.grid_search([1e-4, 0.5]), "epochs": 4, "save": True}
+    space["namespace"] = "pytorch_lightning"
+    scheduler = PopulationBasedTraining(
+        perturbation_interval=1, hyperparam_mutations={"lr": tune.loguniform(1e-4, 1.0)}
+    )
+    results = run(sharing(lightning_trial, account), tmp_path, space, scheduler=scheduler)
+    assert [result.error for result in results] == [None, None]
+    assert len(reported(results)) >= 8
+    assert set(reported(results)) <= published(account)
+    assert said_exhausted(results) == [False, False]
+    found = claim(results, account)
+    assert found.value == max(published(account))
+    assert found.trial in {result.metrics["trial_id"] for result in results}
+
+
+def test_a_spent_holdout_ends_every_trial_before_it_trains(tmp_path):
+    account = shared_account(f"sqlite:///{tmp_path}/holdout.db", budget=1)
+    ask(account, 30, "earlier")
+    results = run(sharing(lightning_trial, account), tmp_path, {"lr": 0.1, "epochs": 1})
+    assert (results.num_terminated, results.num_errors) == (1, 0)
+    assert (reported(results), said_exhausted(results)) == ([], [True])
+    assert math.isnan(results[0].metrics["val_acc"])
+    with pytest.raises(HoldoutError, match="nothing can be claimed"):
+        claim(results, account)
+
+
+def test_a_trial_tried_again_gets_no_new_noise_and_a_relative_ledger_stays_where_it_was(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    account = make_holdout("sqlite:///holdout.db", mechanism=EVERYTHING)
+    space = {"mark": str(tmp_path / "asked.txt")}
+    results = run(sharing(failing_trial, account), tmp_path, space, failures=1)
+    first, again = [line.split() for line in (tmp_path / "asked.txt").read_text().splitlines()]
+    assert (first[0], again[0]) == ("release", "repeat")
+    assert first[1] == again[1]
+    assert first[2] != str(tmp_path)  # Ray changed the working directory
+    assert account.status().queries == 1
+    assert [file.name for file in tmp_path.rglob("*.db")] == ["holdout.db"]
+    assert reported(results) == [float(first[1])]
+
+
+def test_a_memory_ledger_is_refused_before_anything_is_sent():
+    with pytest.raises(th.InvalidArgumentError, match="memory:// ledger stays in its process"):
+        sharing(lightning_trial, make_holdout())

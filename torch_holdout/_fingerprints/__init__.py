@@ -1,0 +1,1 @@
+"""What identifies code, data and weights. Nothing is stored here: that is ``ledger/``."""

@@ -1,0 +1,274 @@
+r"""Which model was asked about: a fingerprint of every parameter and buffer.
+
+The content is hashed where it lives. Each tensor is read as 32-bit words :math:`x_i`; a row of 1024
+words becomes :math:`\sum_i k_i x_i \bmod 2^{64}` with fixed random keys :math:`k_i`, rows are mixed
+with their position and added, and so are groups of tensors. Permuted, negated, constant and
+one-ulp-changed tensors differ; two given models collide with probability below 2^-60 over the keys.
+Names, dtypes, shapes, the modules' classes and settings, and hyperparameters are hashed on the
+host. What a module of the user's keeps in plain Python attributes is not seen: that is what
+``version`` is for.
+
+Weights that ``fully_shard`` or tensor parallelism spread over ranks are put together one tensor at
+a time, so the identity is that of the whole model; all ranks must then look at the same moment.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
+
+from torch_holdout._fingerprints.hashing import digest, is_plain, without_addresses
+from torch_holdout.errors import InvalidArgumentError
+
+LANES = 2
+_ROW = 1024
+_GROUP = 2**16  # words that are hashed together, where tensors are smaller
+# How many rows are hashed at once: temporaries that fit a CPU cache, few launches elsewhere.
+_ROWS_ON_CPU, _ROWS_ELSEWHERE = 256, 16384
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word
+
+
+_STEP = _signed(0x9E3779B97F4A7C15)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WeightsFingerprint:
+    """A model's identity: ``structure`` on the host, ``lanes`` (int64) still on the device.
+
+    ``confirm`` holds the lanes of a second look, so that the door can see, in the same host read,
+    whether the weights changed in between.
+    """
+
+    structure: str
+    lanes: Tensor
+    confirm: Tensor | None = None
+
+    def confirmed_by(self, later: "WeightsFingerprint") -> "WeightsFingerprint":
+        """Attach a second look at the same model, taken after the pass."""
+        structure = self.structure if self.structure == later.structure else ""
+        return WeightsFingerprint(structure, self.lanes, later.lanes)
+
+    def query(self, lanes: list[int]) -> str:
+        """Name the query, given this fingerprint's lanes as read by the door."""
+        return hashlib.sha256(f"{self.structure}:{lanes}".encode()).hexdigest()
+
+
+@torch.no_grad()
+def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerprint:
+    """Fingerprint every parameter and buffer of ``model`` on its own device, reading nothing back.
+
+    ``torch.compile`` and ``DistributedDataParallel`` wrappers do not change the result, and neither
+    does ``fully_shard``; if ``is_sharded(model)``, every rank must call this at the same moment.
+
+    Args:
+        model: The module whose weights the values were computed with.
+        version: Whatever else decides the values (preprocessing, decoding, ...).
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> first = weights_fingerprint(layer)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.neg_()
+        >>> bool((first.lanes == weights_fingerprint(layer).lanes).all())
+        False
+    """
+    model = _unwrapped(model)
+    _reshard(model)
+    described = [f"version={version!r}", f"hyperparameters={_hyperparameters(model)}"]
+    described += _structure(model)
+    named = list(_named_tensors(model))
+    described += [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in named]
+    total = torch.zeros(LANES, dtype=torch.int64, device=named[0][1].device if named else None)
+    keys: dict[torch.device, Tensor] = {}
+    for index, words in enumerate(_grouped(_words(_whole(tensor)) for _, tensor in named)):
+        if words.device not in keys:
+            keys[words.device] = _keys(words.device)
+        content = _content_lanes(words, keys[words.device]).to(total.device)
+        total = total + _mix(content + _signed(index * _STEP % 2**64))
+    text = "\n".join(described).encode(errors="surrogatepass")
+    return WeightsFingerprint(hashlib.sha256(text).hexdigest(), total)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters are spread over ranks, by ``fully_shard`` or as distributed tensors.
+
+    Example:
+        >>> is_sharded(nn.Linear(2, 2))
+        False
+    """
+    return any(_is_spread(tensor) for tensor in model.parameters()) or any(
+        _own_class(module) is not type(module) for module in model.modules()
+    )
+
+
+def _is_spread(tensor: Tensor) -> bool:
+    # By its own method: importing DTensor is slow, and its place differs between versions of torch.
+    return getattr(tensor, "full_tensor", None) is not None
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    gather = getattr(tensor, "full_tensor", None)
+    whole: Tensor = tensor if gather is None else gather()
+    return whole
+
+
+def _reshard(model: nn.Module) -> None:
+    """Put away what a forward pass has gathered: it may be of a lower precision."""
+    for module in model.modules():
+        if _own_class(module) is not type(module):
+            module.reshard()  # type: ignore[operator]
+
+
+def _own_class(module: nn.Module) -> type:
+    """Return the class of a module before ``fully_shard`` made one of its own from it."""
+    kind = type(module)
+    sharded = len(kind.__bases__) == 2 and kind.__bases__[0].__qualname__ == "FSDPModule"
+    return kind.__bases__[1] if sharded else kind
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    while True:
+        if isinstance(model, DistributedDataParallel | DataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # torch.compile
+            model = inner
+        else:
+            return model
+
+
+def _structure(model: nn.Module) -> Iterator[str]:
+    """Describe each module by name, class and settings, such as strides, as far as it tells."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        if not isinstance(getattr(module, "_orig_mod", None), nn.Module):
+            settings = without_addresses(module.extra_repr())
+            kind = _own_class(module).__qualname__
+            yield f"{_plain(name)} {kind} {settings} {_settings(module)}"
+
+
+def _settings(module: nn.Module) -> str:
+    """Hash what torch's own layers keep in attributes and do not print, such as ``num_heads``."""
+    if not _own_class(module).__module__.startswith("torch."):
+        return ""  # a user's own counters may change at any time
+    kept = {
+        key: value
+        for key, value in vars(module).items()
+        if not key.startswith("_") and key != "training" and not isinstance(value, Tensor)
+    }
+    return digest(kept, lenient=True).hex()
+
+
+def _hyperparameters(model: nn.Module) -> str:
+    hparams = getattr(model, "hparams", None)  # Lightning modules have them
+    return digest(dict(hparams), lenient=True).hex() if isinstance(hparams, Mapping) else ""
+
+
+def _plain(name: str) -> str:
+    return name.replace("_orig_mod.", "").replace("._orig_mod", "")
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    _require_readable(model)
+    for kind, named in (
+        ("parameter", model.named_parameters(remove_duplicate=False)),
+        ("buffer", model.named_buffers(remove_duplicate=False)),
+    ):
+        for name, tensor in named:
+            if not is_lazy(tensor) and not tensor.is_meta and not is_plain(tensor):
+                raise InvalidArgumentError(
+                    f"Expected dense weights, but {kind} {name!r} is {_what(tensor)}. Leave out "
+                    f"model= and name the queries yourself, with version= or holdout.release."
+                )
+            if tensor.is_meta or is_lazy(tensor):
+                raise InvalidArgumentError(
+                    f"Expected every weight to hold data, but {kind} {name!r} does not yet. "
+                    f"Run the model once (lazy modules) or load its weights first."
+                )
+            yield f"{kind} {_plain(name)}", tensor
+
+
+def _require_readable(model: nn.Module) -> None:
+    """Refuse weights that are cut so that a process sees something else than its weights."""
+    for name, parameter in model.named_parameters():
+        if getattr(parameter, "_fsdp_flattened", False):
+            raise _unreadable(name, "FullyShardedDataParallel")
+        if getattr(parameter, "ds_tensor", None) is not None:
+            raise _unreadable(name, "DeepSpeed's stage 3")
+
+
+def _unreadable(name: str, cut: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Expected whole weights, or weights sharded by fully_shard (ModelParallelStrategy in "
+        f"Lightning), but parameter {name!r} is cut up by {cut}, so that no process has it whole "
+        f"and the query cannot be recognised. Use one of the former. Nothing was charged."
+    )
+
+
+def _grouped(tensors: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Join small tensors, so that a model of many costs few launches; shapes are hashed apart."""
+    group: list[Tensor] = []
+    size = 0
+    for words in tensors:
+        size += words.numel()
+        if group and (size > _GROUP or words.device != group[0].device):
+            yield torch.cat(group)
+            group, size = [], words.numel()
+        if size > _GROUP:
+            yield words
+            size = 0
+        else:
+            group.append(words)
+    if group:
+        yield torch.cat(group)
+
+
+def _content_lanes(words: Tensor, keys: Tensor) -> Tensor:
+    at_once = _ROWS_ON_CPU if words.device.type == "cpu" else _ROWS_ELSEWHERE
+    whole = words.numel() // _ROW
+    body = words.narrow(0, 0, whole * _ROW).view(whole, _ROW)
+    tail = words.narrow(0, whole * _ROW, words.numel() - whole * _ROW).unsqueeze(0)
+    total = torch.zeros(LANES, dtype=torch.int64, device=words.device)
+    position = 0
+    for block in (*torch.split(body, at_once), tail):
+        wide = block.to(torch.int64)
+        rows = torch.stack([(wide * key.narrow(0, 0, wide.shape[1])).sum(1) for key in keys])
+        positions = torch.arange(position, position + rows.shape[1], device=words.device)
+        total = total + _mix(rows + positions * _STEP).sum(1)
+        position += rows.shape[1]
+    return total
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """Return the tensor's bytes as a flat int32 tensor, padded with zeros."""
+    flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
+    if flat.storage_offset() * flat.element_size() % 4:
+        flat = flat.clone()
+    octets = flat.view(torch.uint8)
+    if missing := -octets.numel() % 4:
+        octets = torch.cat([octets, octets.new_zeros(missing)])
+    return octets.view(torch.int32)
+
+
+def _what(tensor: Tensor) -> str:
+    return "quantised" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+
+
+def _keys(device: torch.device) -> Tensor:
+    """Return [LANES, _ROW] fixed pseudo-random words, made on the device: the same on all."""
+    count = LANES * _ROW
+    return _mix(torch.arange(1, count + 1, device=device) * _STEP).view(LANES, _ROW)
+
+
+def _mix(words: Tensor) -> Tensor:
+    """Scramble every 64-bit word by itself (a bijection with full avalanche)."""
+    words = (words ^ ((words >> 30) & (2**34 - 1))) * _signed(0xBF58476D1CE4E5B9)
+    words = (words ^ ((words >> 27) & (2**37 - 1))) * _signed(0x94D049BB133111EB)
+    return words ^ ((words >> 31) & (2**33 - 1))

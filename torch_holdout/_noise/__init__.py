@@ -1,0 +1,1 @@
+"""The only room that samples: noise for answers, seeds for experiments. It decides no scale."""

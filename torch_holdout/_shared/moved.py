@@ -1,0 +1,91 @@
+"""Old import paths, each for one release, with a warning that names the new one."""
+
+import sys
+import warnings
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+_PACKAGE = "torch_holdout"
+# Where the names of a module of version 0.1.0 are now. Pickles of that version name some of them.
+OLD_MODULES = {
+    "_guard": "training.guard",
+    "blockwise": "statistics",
+    "checks": "_shared.checks",
+    "content": "_fingerprints.hashing",
+    "data_fingerprint": "_fingerprints.data",
+    "eval_mode": "training.eval_mode",
+    "ledger.account": "ledger.holdouts",
+    "ledger.turns": "ledger.sqlite.file_locks",
+    "mechanisms.kinds": "mechanisms.families",
+    "mechanisms.known": "mechanisms.registry",
+    "mechanisms.sparse": "mechanisms.sparse_vector",
+    "metrics": "training",
+    "multiplicative_weights": "holdout",
+    "noise": "_noise.streams",
+    "overview": "holdout.reading",
+    "plural": "_shared.text",
+    "prediction.data": "prediction.ensemble.data",
+    "prediction.isolation": "prediction.ensemble.isolation",
+    "prediction.members": "prediction.ensemble.members",
+    "prediction.stable_losses": "prediction.stable.losses",
+    "prediction.stable_model": "prediction.stable.model",
+    "prediction.stable_problem": "prediction.stable.problem",
+    "ranks": "_shared.distributed",
+    "registration": "holdout.registration",
+    "results": "holdout",
+    "rounding": "_shared.text",
+    "runs": "holdout.runs",
+    "search": "_shared.numeric_search",
+    "subsets": "training",
+    "traces": "_shared.tracebacks",
+    "weights": "_fingerprints.weights",
+}
+
+
+class _OldModule(ModuleType):
+    """Stands in ``sys.modules`` for a module that has moved; imports it when a name is asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        old = self.__name__
+        if name.startswith("__"):  # whoever walks through sys.modules asks for no name of ours
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        new = f"{_PACKAGE}.{OLD_MODULES[old.removeprefix(_PACKAGE + '.')]}"
+        return _renamed(f"{old}.{name}", new, name)
+
+
+def install_old_modules() -> None:
+    """Let old import paths, and pickles that name them, find what has moved."""
+    for old in OLD_MODULES:
+        name = f"{_PACKAGE}.{old}"
+        sys.modules.setdefault(name, _OldModule(name))
+
+
+def old_module(name: str) -> ModuleType:
+    """Return the stand-in for a module of the top level that has moved, or raise."""
+    if name not in OLD_MODULES:
+        raise AttributeError(f"module {_PACKAGE!r} has no attribute {name!r}")
+    return sys.modules[f"{_PACKAGE}.{name}"]
+
+
+def old_name(module: str, name: str, moved: dict[str, str]) -> Any:
+    """Return a name that ``module`` no longer exports, for its ``__getattr__``, or raise.
+
+    Args:
+        module: The module that is asked.
+        name: What is asked for.
+        moved: The module that each moved name lives in now.
+    """
+    if name not in moved:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return _renamed(f"{module}.{name}", moved[name], name)
+
+
+def _renamed(old: str, module: str, name: str) -> Any:
+    value = getattr(import_module(module), name)
+    warnings.warn(
+        f"{old} has moved and will go with the next release: use {module}.{name}.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return value

@@ -1,0 +1,167 @@
+"""Exact laws of small games, by running a mechanism's own code over every noise it can draw."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, cast, final
+
+from torch_holdout._noise.streams import NoiseStream
+from torch_holdout.mechanisms import Decision, Mechanism, Query
+
+_TRUNCATED = 1e-9  # noise less likely than that is left out ...
+_LIKELY = 1e-5  # ... and outcomes less likely than that are not compared
+Outcome = tuple[int, int] | None
+State = tuple[tuple[int, int], ...]
+
+
+class _ForkError(Exception):
+    """More noise is needed: try every value."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(scale)
+        self.scale = scale
+
+
+@final
+class _Scripted:
+    """Noise that was decided beforehand; asks for a fork when the script ends."""
+
+    def __init__(self, script: tuple[int, ...]) -> None:
+        self._script, self._used = script, 0
+
+    def laplace(self, scale: float) -> int:
+        if scale == 0:
+            return 0
+        if self._used == len(self._script):
+            raise _ForkError(scale)
+        self._used += 1
+        return self._script[self._used - 1]
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One question: the raw sum on each of two neighbouring holdouts.
+
+    ``resets`` says that a release of another units value happened before it, with no influence of
+    the example in which the holdouts differ.
+    """
+
+    totals: tuple[int, int]
+    resets: int | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Game:
+    """A round of questions to a small holdout; it ends with the first release."""
+
+    mechanism: Mechanism
+    steps: tuple[Step, ...]
+    units: int = 4
+    grid: int = 4
+    guess: Fraction | None = Fraction(1, 4)
+    mode: str = "min"
+    key: Callable[[int], int] = int  # which secret threshold belongs to a units value
+
+    def law(self, side: int) -> dict[Outcome, float]:
+        """Return the law of (which question was released, its answer) on one of the holdouts."""
+        law: dict[Outcome, float] = {}
+        alive: dict[State, float] = {(): 1.0}
+        for position, step in enumerate(self.steps):
+            following: dict[State, float] = {}
+            for state, weight in alive.items():
+                secrets = dict(state)
+                if step.resets is not None:
+                    secrets.pop(self.key(step.resets), None)
+                for probability, index, kept in self._decisions(
+                    step.totals[side], secrets.get(self.key(self.units))
+                ):
+                    mass = weight * probability
+                    if index is not None:
+                        law[position, index] = law.get((position, index), 0.0) + mass
+                        continue
+                    after = {**secrets}
+                    if kept is not None:
+                        after[self.key(self.units)] = kept
+                    entry = tuple(sorted(after.items()))
+                    following[entry] = following.get(entry, 0.0) + mass
+            alive = following
+        law[None] = math.fsum(alive.values())
+        return law
+
+    def loss(self) -> float:
+        """Return the largest logarithm of a ratio between the two laws."""
+        first, second = self.law(0), self.law(1)
+        losses = []
+        for outcome in first.keys() | second.keys():
+            p, q = first.get(outcome, 0.0), second.get(outcome, 0.0)
+            if max(p, q) > _LIKELY:
+                losses.append(math.inf if min(p, q) == 0 else abs(math.log(p / q)))
+        return max(losses)
+
+    def _decisions(
+        self, total: int, secret: int | None
+    ) -> list[tuple[float, int | None, int | None]]:
+        facts = (self.mechanism, self.units, self.grid, self.guess, self.mode)
+        return _enumerated(*facts, total, secret)
+
+
+@lru_cache(maxsize=100_000)
+def _enumerated(
+    mechanism: Mechanism,
+    units: int,
+    grid: int,
+    guess: Fraction | None,
+    mode: str,
+    total: int,
+    secret: int | None,
+) -> list[tuple[float, int | None, int | None]]:
+    merged: dict[tuple[int | None, int | None], float] = {}
+    query: dict[str, Any] = {
+        "total": total,
+        "units": units,
+        "resolution": 1,
+        "grid": grid,
+        "guess": guess,
+        "threshold": secret,
+        "forced": guess is None,
+        "mode": mode,
+    }
+    for probability, decision in _every_decision(mechanism, query):
+        outcome = (decision.index, decision.threshold)
+        merged[outcome] = merged.get(outcome, 0.0) + probability
+    return [(p, index, kept) for (index, kept), p in merged.items()]
+
+
+def _every_decision(
+    mechanism: Mechanism, query: dict[str, Any]
+) -> Iterator[tuple[float, Decision]]:
+    scripts: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    while scripts:
+        script, weight = scripts.pop()
+        noise = cast(NoiseStream, _Scripted(script))
+        try:
+            yield weight, mechanism.decide(Query(**query, noise=noise))
+        except _ForkError as fork:
+            scripts += [((*script, k), weight * p) for k, p in _laplace_law(fork.scale)]
+
+
+@lru_cache(maxsize=64)
+def _laplace_law(scale: float) -> list[tuple[int, float]]:
+    reach = math.ceil(-math.log(_TRUNCATED) * scale)
+    q = math.exp(-1 / scale)
+    norm = (1 - q) / (1 + q)
+    return [(k, norm * q ** abs(k)) for k in range(-reach, reach + 1)]
+
+
+def neighbours(
+    before: int, quiet: int, last: int, moves: Sequence[tuple[int, int]]
+) -> list[tuple[Step, ...]]:
+    """Return games of many quiet questions and a last one, for several ways of moving by one."""
+    return [
+        tuple([Step((quiet, quiet + rise))] * before + [Step((last, last + fall))])
+        for rise, fall in moves
+    ]

@@ -1,0 +1,95 @@
+"""Broken twins: what the audits must catch. None of them is reachable from anywhere else."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, cast
+
+from torch_holdout._noise.streams import NoiseStream
+from torch_holdout.mechanisms import Decision, Mechanism, Query, Release
+from torch_holdout.mechanisms.rounds import (
+    distance_to_guess,
+    fires,
+    noisy_answer,
+    noisy_threshold,
+    to_levels,
+)
+
+
+@dataclass(frozen=True)
+class Twin(Mechanism):
+    """Thresholdout with a fault: ``fault`` says which."""
+
+    threshold: float
+    sigma: float
+    fault: str
+
+    def identity(self) -> dict[str, Any]:
+        """Return its fault."""
+        return {"kind": f"twin: {self.fault}"}
+
+    def guess_for(
+        self, statistic: str, last: Release | None, given: Fraction | None
+    ) -> Fraction | None:
+        """Return the caller's guess."""
+        return given
+
+    def epsilon_per_step(self, units: int) -> float:
+        """Return what it claims."""
+        return 1.0 / (units * self.sigma)
+
+    def decide(self, query: Query) -> Decision:
+        """Decide, with the fault."""
+        if self.fault == "noise reused":
+            query = replace(query, noise=cast(NoiseStream, _Reused(query.noise)))
+        return self._round(query, self.sigma * query.levels)
+
+    def _round(self, query: Query, scale: float) -> Decision:
+        gap, secret, public = distance_to_guess(query), query.threshold, self._public(query)
+        if gap is not None:
+            if secret is None:
+                quiet = self.fault == "no threshold noise"
+                secret = public if quiet else noisy_threshold(public, scale, query.noise)
+            if not fires(gap, secret, scale, query.noise):
+                kept = None if self.fault == "threshold redrawn per query" else secret
+                return Decision(index=None, compared=True, opened=False, threshold=kept)
+        shrunk = 0.9 if self.fault == "answer noise 10 % too small" else 1.0
+        index = noisy_answer(query.total, query.levels, query.grid, shrunk * scale, query.noise)
+        return Decision(index=index, compared=gap is not None, opened=False, threshold=None)
+
+    def _public(self, query: Query) -> int:
+        return to_levels(self.threshold, query.levels)
+
+
+class _Reused:
+    """Hands the first draw out again, scaled."""
+
+    def __init__(self, noise: NoiseStream) -> None:
+        self._noise = noise
+        self._first: tuple[int, float] | None = None
+
+    def laplace(self, scale: float) -> int:
+        if self._first is None:
+            self._first = (self._noise.laplace(scale), scale)
+        draw, first = self._first
+        return round(draw * scale / first)
+
+
+def float_answer(mean: float, noise: float) -> float:
+    """Answer in floating point, as most code does: its last bits betray the mean."""
+    return mean + noise
+
+
+def off_by_one(budget: int) -> list[bool]:
+    """Grant as many releases as a door that compares with ``<=``."""
+    granted: list[bool] = []
+    for _ in range(3 * budget):
+        granted.append(sum(granted) <= budget)
+    return granted
+
+
+FAULTS = (
+    "threshold redrawn per query",
+    "no threshold noise",
+    "answer noise 10 % too small",
+    "noise reused",
+)

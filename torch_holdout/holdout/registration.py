@@ -1,0 +1,177 @@
+"""What is fixed when a holdout is made, checked once, and compared whenever it is opened again."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, final
+
+from torch_holdout._shared.checks import (
+    is_finite,
+    plain_whole,
+    require_instance,
+    require_text,
+    require_whole,
+)
+from torch_holdout.accounting import Charge
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.mechanisms import Mechanism
+from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
+from torch_holdout.mechanisms.terms import charges_of
+from torch_holdout.statistics.bounded_mean import Statistic
+
+_MAX_RESOLUTION = 2**24
+_MAX_GRID = 2**31
+_LARGEST_SUM = 2**62
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """The parameters of a holdout; the arguments are those of ``ReusableHoldout``.
+
+    ``planned`` is a plan's number of queries; more may be asked, at the anytime price.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> registration = Registration(
+        ...     name="val", size=500, statistics={"val_acc": th.ZeroOne()}, budget=20,
+        ...     mechanism=th.Thresholdout(threshold=0.02, sigma=0.002, guess="last"))
+        >>> registration.units("val_acc"), registration.grid_of("val_acc")
+        (500, 128)
+    """
+
+    name: str
+    size: int
+    statistics: Mapping[str, Statistic]
+    mechanism: Mechanism
+    budget: int
+    delta: float | None = None
+    grid: int | None = None
+    resolution: int | None = None
+    seed: int | None = None
+    planned: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("size", "budget", "grid", "resolution", "planned"):
+            object.__setattr__(self, name, plain_whole(getattr(self, name)))
+        require_text("name", self.name)
+        require_whole("size", self.size, 1, 2**40)
+        require_whole("budget", self.budget, 1, 2**31 - 1)
+        if self.resolution is not None:
+            require_whole("resolution", self.resolution, 1, _MAX_RESOLUTION)
+        if self.grid is not None:
+            require_whole("grid", self.grid, 1, _MAX_GRID)
+        if self.planned is not None:
+            require_whole("planned", self.planned, 1, 10**9)
+        if self.delta is not None and not (is_finite(self.delta) and 0 < self.delta < 1):
+            raise InvalidArgumentError(
+                f"Expected `delta` between 0 and 1, or None for pure epsilon, but got "
+                f"{self.delta!r}."
+            )
+        if self.delta is not None:
+            object.__setattr__(self, "delta", float(self.delta))
+        require_instance("mechanism", self.mechanism, Mechanism)
+        sets = self.mechanism.estimation_sets
+        if sets is not None and self.budget > sets:
+            raise InvalidArgumentError(
+                f"Expected a `budget` of at most {sets}, the number of estimation sets, because a "
+                f"release discards one, but got {self.budget}."
+            )
+        self._check_statistics()
+        self._check_range()
+        self._check_cost()
+        self.first_guesses()
+
+    @property
+    def levels(self) -> int:
+        """Integer levels of one example's value."""
+        return DEFAULT_RESOLUTION if self.resolution is None else self.resolution
+
+    def statistic(self, name: str) -> Statistic:
+        """Return a registered statistic, or refuse."""
+        if not isinstance(name, str) or name not in self.statistics:
+            raise InvalidArgumentError(
+                f"Expected one of the registered statistics {list(self.statistics)}, but got "
+                f"{name!r:.60}."
+            )
+        return self.statistics[name]
+
+    def units(self, name: str) -> int:
+        """Return over how many parts a statistic's mean runs."""
+        return self.statistics[name].units(self.size)
+
+    def grid_of(self, name: str) -> int:
+        """Return the number of answer intervals of a statistic."""
+        if self.grid is not None:
+            return self.grid
+        return int(2 ** math.ceil(math.log2(4 * math.sqrt(self.units(name)))))
+
+    def scale(self, units: int) -> float:
+        """Return the answer noise's scale in levels."""
+        return self.mechanism.noise_scale(units, self.levels)
+
+    def first_guesses(self) -> dict[str, Fraction]:
+        """Return the public first guesses, normalised."""
+        initial = self.mechanism.identity().get("initial") or {}
+        for name, value in initial.items():
+            statistic = self.statistic(name)
+            if not (is_finite(value) and statistic.low <= value <= statistic.high):
+                raise InvalidArgumentError(
+                    f"Expected `initial` of {name!r} within [{statistic.low}, {statistic.high}], "
+                    f"but got {value!r}."
+                )
+        return {n: Fraction(self.statistics[n].to_normalised(v)) for n, v in initial.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the ledger stores and compares."""
+        plan = {} if self.planned is None else {"planned": self.planned}
+        return {
+            "size": self.size,
+            "statistics": {
+                name: statistic.identity() | {"units": self.units(name), "grid": self.grid_of(name)}
+                for name, statistic in self.statistics.items()
+            },
+            "mechanism": self.mechanism.identity(),
+            "budget": self.budget,
+            "delta": self.delta,
+            "resolution": self.levels,
+            "relation": "replace-one",
+            "seeded": self.seed is not None,
+            **plan,
+        }
+
+    def _check_statistics(self) -> None:
+        if not isinstance(self.statistics, Mapping) or not self.statistics:
+            raise InvalidArgumentError(
+                "Expected `statistics` to map names to statistics, e.g. "
+                '{"val_loss": th.BoundedMean(0, 5)}, with at least one entry.'
+            )
+        for name, statistic in self.statistics.items():
+            require_text("statistics", name)
+            require_instance(f"statistics[{name!r}]", statistic, Statistic)
+
+    def _check_range(self) -> None:
+        for units in self._all_units():
+            # Noise of up to 4 scales reaches 256 ln 2 < 178 of them; the ledger keeps 64 bits.
+            if units * self.levels + 8 * 178 * self.scale(units) >= _LARGEST_SUM:
+                raise InvalidArgumentError(
+                    f"Expected sums and noise below 2^62, but {units} units of {self.levels} "
+                    f"levels with this noise exceed that. Choose a smaller resolution."
+                )
+
+    def _check_cost(self) -> None:
+        charges = charges_of(self.mechanism, self._all_units(), self.budget)
+        cap = math.fsum(c.count * self._in_currency(c) for c in charges)
+        if not math.isinf(cap) and cap > LARGEST_EPSILON:
+            raise InvalidArgumentError(
+                f"Expected noise that means something, but with so little of it the whole budget "
+                f"costs {self.mechanism.currency} {cap:.3g}, above {LARGEST_EPSILON:g}. Use more "
+                f"noise, or sigma=0 to claim no privacy where that is allowed."
+            )
+
+    def _in_currency(self, charge: Charge) -> float:
+        return charge.rho if self.mechanism.currency == "rho" else charge.epsilon
+
+    def _all_units(self) -> set[int]:
+        return {self.units(name) for name in self.statistics}

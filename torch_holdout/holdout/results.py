@@ -1,0 +1,133 @@
+"""What the door hands out: answers and the state of an account."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import up
+
+
+@final
+@dataclass(frozen=True)
+class Answer:
+    """A value that has passed the door.
+
+    Attributes:
+        value: In the statistic's own units; NaN when exhausted.
+        kind: ``"release"`` (read the holdout, cost one), ``"guess"`` (free), ``"repeat"`` (the
+            stored answer, free) or ``"exhausted"`` (no answer).
+        budget_left: Releases that may still be made.
+        source: What the value was when it was first given, ``"release"`` or ``"guess"``; None when
+            exhausted. Only releases may become a claim.
+        position: Which query of the account this is, counted from 1; ``holdout.interval(answer)``
+            finds its interval by it. None when exhausted.
+
+    Example:
+        >>> Answer(0.91, "repeat", 7, "release").is_release
+        True
+    """
+
+    value: float
+    kind: Literal["release", "guess", "repeat", "exhausted"]
+    budget_left: int
+    source: Literal["release", "guess"] | None = None
+    position: int | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_release(self) -> bool:
+        """Whether the value is a released one, now or when it was first asked."""
+        return self.source == "release"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """The public state of a holdout; every number follows from the transcript.
+
+    Attributes:
+        epsilon: Cap over the whole budget at ``delta``, constant from creation; replacing one
+            holdout example; covers adaptive queries and stopping early.
+        epsilon_spent: Pure sum of what has been charged so far, open rounds included; infinite for
+            Gaussian noise.
+        rho_spent: The sum of rhos (zero-concentrated privacy) for Gaussian noise, else None.
+        cost_per_release: Epsilon (rho for Gaussian noise) of an answer and its round of
+            comparisons, by statistic.
+        sampler_error: What inexact sampling adds to delta, over all draws so far.
+        renaming_detected: Whether the account knows its data's fingerprint.
+        seeded: Whether the noise is a test seed's, and so no privacy is given.
+        account: A public mark of the account, to tell it from another of the same name.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.LaplaceMechanism(epsilon=0.1), budget=20)
+        >>> status = holdout.status()
+        >>> isinstance(status, Status), status.budget_left, round(status.epsilon, 6)
+        (True, 20, 2.0)
+    """
+
+    name: str
+    size: int
+    queries: int
+    releases: int
+    guesses: int
+    budget: int
+    budget_left: int
+    exhausted: bool
+    epsilon: float
+    epsilon_spent: float
+    delta: float | None
+    sampler_error: float
+    rounds: int
+    seeded: bool
+    renaming_detected: bool
+    ledger: str
+    account: str = field(default="", repr=False)
+    rho_spent: float | None = None
+    cost_per_release: dict[str, float] = field(repr=False)
+    mechanism: dict[str, Any] = field(repr=False)
+    statistics: dict[str, dict[str, Any]] = field(repr=False)
+
+    def __str__(self) -> str:
+        at = "pure" if self.delta is None else f"delta {self.delta:g}"
+        lines = [
+            f"holdout {self.name!r}: {counted(self.size, 'example')}, {self.budget_left:,} of "
+            f"{counted(self.budget, 'release')} left{' (exhausted)' if self.exhausted else ''}",
+            f"  asked {counted(self.queries, 'time')}: {counted(self.releases, 'release')}, "
+            f"{counted(self.guesses, 'guess')}",
+            f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
+            f"example); {self._spent()}",
+        ]
+        for name, statistic in self.statistics.items():
+            cost = _short(self.cost_per_release[name])
+            lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
+            currency = "epsilon" if self.rho_spent is None else "rho"
+            lines.append(f"    a release costs {currency} {cost} with its comparisons")
+        if not self.renaming_detected:
+            lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(dataset)")
+        if self.seeded:
+            lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
+        return "\n".join(lines)
+
+    def _spent(self) -> str:
+        if self.rho_spent is not None:
+            return f"rho {_short(self.rho_spent)} spent (zCDP)"
+        return f"{_short(self.epsilon_spent)} spent (pure sum)"
+
+
+def _short(value: float) -> str:
+    return "infinite (none is guaranteed)" if math.isinf(value) else up(value, digits=4)
+
+
+def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
+    width = statistic["high"] - statistic["low"]
+    better = "higher" if statistic["mode"] == "max" else "lower"
+    parts = [f"[{statistic['low']:g}, {statistic['high']:g}], {better} is better"]
+    for name in ("threshold", "step", "sigma", "epsilon"):
+        if name in mechanism:
+            normalised = mechanism[name]
+            parts.append(f"{name} {normalised * width:.3g} ({normalised:g} normalised)")
+    parts.append(f"grid step {width / statistic['grid']:.3g} (1/{statistic['grid']} normalised)")
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""Ledgers on a PostgreSQL server. What is stored is decided in ``ledger/``."""

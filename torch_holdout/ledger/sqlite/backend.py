@@ -1,0 +1,329 @@
+"""An SQLite file that is ours, whole and safe to write to."""
+
+import contextlib
+import os
+import sqlite3
+import stat
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import NullPool
+
+from torch_holdout._noise.streams import fresh_secret
+from torch_holdout.errors import HoldoutWarning, LedgerError
+from torch_holdout.ledger.backend import (
+    WAIT_SECONDS,
+    begun,
+    damaged_ledger,
+    fill,
+    quiet_engine,
+    reason,
+    stored_version,
+    tables_of,
+    upgrade,
+)
+from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, keys
+from torch_holdout.ledger.sqlite.file_locks import turn
+from torch_holdout.ledger.sqlite.mounts import network_file_system
+
+DATABASE_ERRORS = (sa.exc.SQLAlchemyError, sqlite3.Error)
+_MAGIC = b"SQLite format 3\x00"
+_HEADER = 100  # bytes of an SQLite file's header; the application id stands at 68
+_POLLS = (0.001, 0.002, 0.003, 0.005)  # seconds between tries; the last one is repeated
+
+
+class SqliteBackend:
+    """An SQLite file: WAL, synchronous=FULL, mode 0600, never seen half made.
+
+    A new ledger is built under another name and linked into place, so a file that exists is whole:
+    an empty or foreign one is refused instead of being filled.
+    """
+
+    errors: tuple[type[Exception], ...] = DATABASE_ERRORS
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.address = f"sqlite:///{path}"
+
+    @classmethod
+    def of(cls, url: URL, text: str) -> "SqliteBackend":
+        """Return the backend of a parsed URL and its text."""
+        return cls(_path(url, text))
+
+    def connect(self, *, create: bool) -> sa.Engine:
+        """Make the file if there is none, check it, and return an engine."""
+        self._refuse_network()
+        if create and not self._path.exists():
+            self._create()
+        self._check_file()
+        engine = _file_engine(self._path)
+        if self._check_content(engine) < SCHEMA_VERSION:
+            self._upgrade(engine)
+        return engine
+
+    def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
+        """Open a transaction; a writer waits for the others here."""
+        return begun(engine, reads_only=reads_only)
+
+    def explain(self, error: Exception, *, committing: bool) -> LedgerError:
+        """Say what went wrong inside a transaction; a commit that failed is undone."""
+        return unusable(self.address, error)
+
+    @contextlib.contextmanager
+    def exclusive(self, *, reads_only: bool) -> Iterator[None]:
+        """Let one thread of this process use the file at a time, readers too."""
+        with turn(self._path):
+            yield
+
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self._path.exists()
+
+    def reading(self) -> sa.Engine:
+        """Return an engine that changes nothing, not even the file of an older version."""
+        self._refuse_network()
+        with turn(self._path):
+            self._check_header()
+        self._warn_of_readers()
+        engine = _file_engine(self._path, access=self._reading_access())
+        sa.event.listen(engine, "connect", lambda own, _: own.execute("PRAGMA query_only = ON"))
+        return engine
+
+    def problems(self, connection: sa.Connection) -> list[str]:
+        """List what SQLite finds broken, and what a ledger lacks or has too much."""
+        version = stored_version(connection, self.address)
+        found = []
+        damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+        if damage != "ok":
+            found.append(str(damage))
+        if _parts(connection) != _expected_parts(version):
+            found.append("tables, indexes or triggers are not those of a ledger")
+        if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+            found.append("rows without their account")
+        if connection.execute(sa.select(keys.c.secret)).first() is None:
+            found.append("its secret key is lost")
+        return found
+
+    def _reading_access(self) -> str:
+        # Where it may, SQLite is let write its own side files: without them it would not see what
+        # others write, and would leave some behind.
+        if os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK):
+            return "mode=rw"
+        waiting = self._path.with_name(f"{self._path.name}-wal").exists()
+        return "mode=ro" if waiting else "mode=ro&immutable=1"
+
+    def _check_content(self, engine: sa.Engine) -> int:
+        """Refuse a ledger that is damaged or of a later version; return its version."""
+        found = 0
+        try:
+            with self.begin(engine, reads_only=True) as connection:
+                found = stored_version(connection, self.address)
+                damage = self.problems(connection)
+        except DATABASE_ERRORS as error:
+            damage = [reason(error)]
+        if damage:
+            raise damaged_ledger(self.address, damage)
+        return found
+
+    def _upgrade(self, engine: sa.Engine) -> None:
+        try:
+            with engine.begin() as connection:
+                upgrade(connection)
+        except DATABASE_ERRORS as error:
+            why = reason(error)
+        else:
+            return
+        raise LedgerError(
+            f"Expected to bring the ledger {self.address} to schema version {SCHEMA_VERSION}, but "
+            f"the database refused ({why}). Nothing was changed."
+        )
+
+    def _refuse_network(self) -> None:
+        kind = network_file_system(self._path)
+        if kind is not None:
+            raise LedgerError(
+                f"Expected the ledger {self._path} on a local disk, but it is on a network file "
+                f"system ({kind}), where SQLite's locks do not hold between machines and a budget "
+                f"could be spent twice. Use a local path, or PostgreSQL for many machines: "
+                f"postgresql+psycopg://user@host/database."
+            )
+
+    def _create(self) -> None:
+        folder = self._path.parent
+        if not folder.is_dir():
+            raise LedgerError(f"Expected the folder {folder} to exist for the ledger; create it.")
+        draft = folder / f".{self._path.name}.{fresh_secret(8).hex()}.new"
+        try:
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with contextlib.closing(sqlite3.connect(draft)) as plain:
+                plain.execute("PRAGMA journal_mode = WAL")  # kept in the file
+            with _file_engine(draft).begin() as connection:
+                connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+                fill(connection)
+            # Losing the race to another process is fine: its file is whole.
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, self._path)
+        except (OSError, sa.exc.DBAPIError, sqlite3.Error) as error:
+            raise LedgerError(
+                f"Expected to create a ledger at {self._path}, but the file system refused "
+                f"({reason(error)}). Choose a writable folder on a local disk."
+            ) from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _check_file(self) -> None:
+        self._check_header()
+        mode = self._path.stat().st_mode
+        # Root may write anywhere, so the mode is asked too: read-only was meant by someone.
+        if not (mode & 0o222 and os.access(self._path, os.W_OK)):
+            raise LedgerError(
+                f"Expected to write to the ledger {self._path}, but it is read-only. Every answer "
+                f"is recorded before it is given; make the file writable (chmod 600)."
+            )
+        self._warn_of_readers()
+
+    def _warn_of_readers(self) -> None:
+        mode = stat.S_IMODE(self._path.stat().st_mode)
+        if mode & 0o077:
+            warnings.warn(
+                f"The ledger {self._path} can be read by other users (mode {mode:o}). It holds the "
+                f"open round's secret threshold and is as confidential as the holdout: chmod 600.",
+                HoldoutWarning,
+                stacklevel=2,
+            )
+
+    def _check_header(self) -> None:
+        if not self._path.is_file():
+            raise LedgerError(
+                f"Expected a ledger file at {self._path}, but that is no file. Give the path "
+                f"that is in the run's URL after sqlite:///."
+            )
+        try:
+            with self._path.open("rb") as file:
+                start = file.read(_HEADER)
+        except OSError as error:
+            raise LedgerError(f"Cannot read the ledger {self._path}: {reason(error)}.") from None
+        page = int.from_bytes(start[16:18], "big") or 1
+        whole = self._path.stat().st_size % (65536 if page == 1 else page) == 0
+        if len(start) < _HEADER or not start.startswith(_MAGIC) or not whole:
+            raise LedgerError(
+                f"Expected a ledger at {self._path}, but the file is empty, cut off or something "
+                f"else. It was not touched. Restore it from a backup, or choose another path."
+            )
+        # Asked of the header itself: SQLite is not let near a file that is not ours.
+        if int.from_bytes(start[68:72], "big") != APPLICATION_ID:
+            raise LedgerError(
+                f"Expected a torch_holdout ledger at {self._path}, but it is another program's "
+                f"database. It was not touched. Choose another path."
+            )
+
+
+def _path(url: URL, text: str) -> Path:
+    if url.host or url.query or not url.database or url.database == ":memory:" or _odd(text):
+        raise LedgerError(
+            "Expected sqlite:///relative.db or sqlite:////absolute.db without options; for a "
+            "throw-away ledger use memory://."
+        )
+    try:
+        path = Path(url.database).expanduser().absolute()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise LedgerError(f"Expected a usable path in the ledger URL: {reason(error)}.") from None
+    return path
+
+
+def _odd(url: str) -> bool:
+    return "?" in url or not url.isprintable()
+
+
+def _file_engine(path: Path, *, access: str = "mode=rw") -> sa.Engine:
+    # Never creates: a ledger that was deleted under a running process must not come back empty.
+    address = f"{path.as_uri()}?{access}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)
+
+    # No connection outlives its transaction: none is carried over a fork, and none loses its locks
+    # because this process opens and closes the file elsewhere, for a copy.
+    return sqlite_engine(creator=connect, poolclass=NullPool)
+
+
+def sqlite_engine(**options: Any) -> sa.Engine:
+    """Return an engine with the settings of a ledger."""
+    engine = quiet_engine("sqlite://", **options)
+    _install_pragmas(engine)
+    return engine
+
+
+def unusable(address: str, error: Exception) -> LedgerError:
+    """Say that a transaction failed."""
+    why = str(getattr(error, "orig", None) or type(error).__name__)
+    return LedgerError(
+        f"The ledger {address} could not be used ({why}); nothing was released. If another process "
+        f"holds it, try again; if the disk is full or the file damaged, repair that first."
+    )
+
+
+def _install_pragmas(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _: object) -> None:
+        connection.isolation_level = None  # transactions are begun below, by hand
+        for pragma in (
+            "synchronous = FULL",
+            "secure_delete = ON",
+            "foreign_keys = ON",
+            "trusted_schema = OFF",
+        ):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        reads_only = connection.get_execution_options().get("reads_only", False)
+        driver: Any = connection.connection.driver_connection
+        if reads_only:
+            driver.execute("BEGIN")
+        else:
+            _begin_writing(driver)
+
+    @sa.event.listens_for(engine, "commit")
+    def still_open(connection: sa.Connection) -> None:
+        # Python's commit() does nothing, silently, if the database has ended the transaction.
+        if not connection.connection.in_transaction:
+            raise sqlite3.OperationalError("the transaction was lost before it was committed")
+
+
+def _begin_writing(driver: sqlite3.Connection) -> None:
+    """Wait for the lock with short, even pauses.
+
+    SQLite's own waiting grows to 100 ms, and whoever comes fresh passes those who sleep: some then
+    wait for seconds.
+    """
+    driver.execute("PRAGMA busy_timeout = 0").close()
+    deadline = time.monotonic() + WAIT_SECONDS
+    tries = 0
+    while True:
+        try:
+            driver.execute("BEGIN IMMEDIATE").close()
+            break
+        except sqlite3.OperationalError as error:
+            if str(error) != "database is locked" or time.monotonic() > deadline:
+                raise
+        time.sleep(_POLLS[min(tries, len(_POLLS) - 1)])
+        tries += 1
+    driver.execute(f"PRAGMA busy_timeout = {WAIT_SECONDS * 1000}").close()
+
+
+def _parts(connection: sa.Connection) -> set[tuple[str, str]]:
+    found = connection.exec_driver_sql("SELECT type, name FROM sqlite_master")
+    return {(kind, name) for kind, name in found if not name.startswith("sqlite_")}
+
+
+def _expected_parts(version: int) -> set[tuple[str, str]]:
+    tables = tables_of(version)
+    indexes = {("index", str(index.name)) for table in tables for index in table.indexes}
+    return {("table", table.name) for table in tables} | indexes

@@ -1,0 +1,38 @@
+"""The mechanisms by the name the ledger keeps."""
+
+from typing import Any
+
+from torch_holdout.errors import LedgerError
+from torch_holdout.mechanisms.base import Mechanism
+from torch_holdout.mechanisms.effective_rounds import EffectiveRounds
+from torch_holdout.mechanisms.gaussian import GaussianMechanism
+from torch_holdout.mechanisms.ladder import Ladder
+from torch_holdout.mechanisms.laplace import LaplaceMechanism
+from torch_holdout.mechanisms.sparse_vector import SparseVector
+from torch_holdout.mechanisms.thresholdout import Thresholdout
+
+_KINDS: dict[str, type[Mechanism]] = {
+    "effective-rounds": EffectiveRounds,
+    "gaussian": GaussianMechanism,
+    "ladder": Ladder,
+    "laplace": LaplaceMechanism,
+    "sparse": SparseVector,
+    "thresholdout": Thresholdout,
+}
+
+
+def mechanism_of(identity: dict[str, Any]) -> Mechanism:
+    """Return the mechanism of a stored identity.
+
+    Example:
+        >>> mechanism_of(Ladder(step=0.01).identity())
+        Ladder(step=0.01, sigma=0.0)
+    """
+    parameters = {name: value for name, value in identity.items() if name != "kind" and value != {}}
+    try:
+        return _KINDS[identity["kind"]](**parameters)
+    except (KeyError, TypeError):
+        raise LedgerError(
+            f"Expected a mechanism this version knows ({', '.join(_KINDS)}), but the ledger has "
+            f"{identity.get('kind')!r}. Update torch_holdout to read it."
+        ) from None

@@ -1,0 +1,1 @@
+"""Members trained apart from each other on disjoint parts. What leaves is ``predictor.py``'s."""

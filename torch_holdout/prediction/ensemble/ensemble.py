@@ -1,0 +1,430 @@
+"""The hooks of ``PartitionedEnsemble``; each Lightning package binds them once."""
+
+import copy
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torch_holdout._shared.checks import (
+    require_between,
+    require_choice,
+    require_instance,
+    require_whole,
+)
+from torch_holdout.errors import HoldoutError, InvalidArgumentError
+from torch_holdout.prediction.ensemble.data import (
+    PartitionedBatch,
+    PartitionedDataHooks,
+    ReadsBatches,
+)
+from torch_holdout.prediction.ensemble.isolation import Isolation, verified_isolation
+from torch_holdout.prediction.ensemble.members import (
+    Backend,
+    Loss,
+    ModelFactory,
+    Steps,
+    convolves_much,
+    output_chunks,
+    stack_members,
+)
+from torch_holdout.prediction.ensemble.optimizers import (
+    OptimizerFactory,
+    build_optimizer,
+    clip_member_norms,
+    require_apart,
+)
+from torch_holdout.prediction.ensemble.probing import IGNORED, Choice, Probe, Prober
+from torch_holdout.prediction.ensemble.requirements import (
+    require_scheduler,
+    require_separate_members,
+)
+from torch_holdout.prediction.ensemble.votes_module import Votes
+from torch_holdout.prediction.neighbours import Neighbours
+from torch_holdout.prediction.partition import Partition
+from torch_holdout.prediction.voters import Voters
+
+_log = logging.getLogger("torch_holdout")
+_CHECKPOINT = "torch_holdout_ensemble"
+_Result = TypeVar("_Result")
+
+
+class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
+    """Train one model on each part of the data, all at once, and keep them apart.
+
+    One record is in one part, so it can change one member (two, if it may change its part): the
+    votes of the members can be released with little noise, by a ``PrivatePredictor``. Whatever
+    would let a record reach other members is refused; ``verify_isolation`` tests the rest.
+
+    Args:
+        model_fn: Returns a new model; called once for each member.
+        parts: The partition, the same as the data module's.
+        loss: Of a member's output and targets: a tensor with one number.
+        optimizer: Returns the optimizer of the parameters it is given, e.g.
+            ``partial(torch.optim.Adam, lr=1e-3)``. They have a leading dimension of members.
+        scheduler: Returns a learning rate scheduler of the optimizer, or Lightning's dictionary.
+        backend: ``"vmap"``, ``"loop"``, or ``"auto"``: vmap where the model can.
+        chunk_size: How many members' activations are held at once, against little memory.
+        clip_norm: The largest norm of each member's gradients.
+        log_train_loss: Log the members' mean loss as ``train_loss``. It is *not private*: whoever
+            sees it sees more than the privacy budget accounts for.
+        seed: Decides the first weights and the dropout masks.
+        num_outputs: How many classes or values a model returns; found at the first use otherwise.
+
+    Example:
+        >>> from functools import partial
+        >>> from torch_holdout.prediction import PartitionedEnsemble
+        >>> ensemble = PartitionedEnsemble(
+        ...     lambda: nn.Linear(784, 10),
+        ...     Partition(num_parts=50, key="index", seed=7),
+        ...     loss=nn.functional.cross_entropy,
+        ...     optimizer=partial(torch.optim.Adam, lr=1e-3),
+        ... )
+        >>> ensemble.members.weight.shape
+        torch.Size([50, 10, 784])
+        >>> ensemble.member_outputs(torch.zeros(3, 784)).shape
+        torch.Size([50, 3, 10])
+    """
+
+    trainer: Any
+    current_epoch: int
+    log: Any
+
+    def __init__(
+        self,
+        model_fn: ModelFactory,
+        parts: Partition,
+        *,
+        loss: Loss,
+        optimizer: OptimizerFactory,
+        scheduler: Callable[[Optimizer], Any] | None = None,
+        backend: Choice = "auto",
+        chunk_size: int | None = None,
+        clip_norm: float | None = None,
+        log_train_loss: bool = False,
+        seed: int = 0,
+        num_outputs: int | None = None,
+    ) -> None:
+        super().__init__()
+        require_instance("parts", parts, Partition)
+        require_choice("backend", backend, ("auto", "vmap", "loop"))
+        require_whole("seed", seed, 0, 2**63 - 1)
+        if chunk_size is not None:
+            require_whole("chunk_size", chunk_size, 1, 2**20)
+        if clip_norm is not None:
+            require_between("clip_norm", clip_norm, 0, float("inf"), ends=False)
+        if num_outputs is not None:
+            require_whole("num_outputs", num_outputs, 1, 2**20)
+        _require_fixed(loss)
+        self.members = stack_members(model_fn, parts.num_parts, seed)
+        self.partition = parts
+        self.loss = loss
+        self.backend: Choice = backend
+        self.chunk_size = chunk_size
+        self.clip_norm = clip_norm
+        self.log_train_loss = log_train_loss
+        self.seed = seed
+        self.num_outputs = num_outputs
+        self.backend_used: Backend | None = None
+        self._model_fn = model_fn
+        self._optimizer_factory = optimizer
+        self._scheduler_factory = scheduler
+        self._probe: Probe | None = None
+        self._first = 0
+        self._partial = False
+        self._inference: dict[str, Backend] = {}
+
+    # ---- what an ensemble tells
+
+    @property
+    def num_parts(self) -> int:
+        """Return how many members there are."""
+        return self.partition.num_parts
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Return who is protected."""
+        return self.partition.neighbours
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a ledger stores."""
+        return {"ensemble": "partitioned", "partition": self.partition.identity()}
+
+    def member_outputs(self, x: Any) -> Tensor:
+        """Return every member's raw output [r, B, ...], for the curator: they are private."""
+        return torch.cat(list(self.output_chunks(x)))
+
+    def output_chunks(self, x: Any) -> Iterator[Tensor]:
+        """Yield raw outputs [m, B, ...] of a few members at a time, in eval mode: private."""
+        self._require_whole()
+        training = [module for module in self.members.modules() if module.training]
+        self.members.eval()
+        try:
+            with torch.no_grad():
+                backend = self._inference_backend(x)
+                for chunk in output_chunks(
+                    self.members, x, backend, self.chunk_size, lambda: self._twin().answer(x)
+                ):
+                    self.num_outputs = self.num_outputs or _sized(chunk)
+                    yield chunk
+        finally:
+            for module in training:
+                module.training = True
+
+    def votes_module(self) -> nn.Module:
+        """Return a copy that maps inputs to the members' vote counts [B, C]; it can be exported.
+
+        The counts are raw: add noise before they leave.
+        """
+        self._require_whole()
+        return Votes(copy.deepcopy(self.members)).eval()
+
+    def verify_isolation(
+        self,
+        datamodule: Any,
+        *,
+        index: int = 0,
+        replacement: Any = None,
+        trainer_options: dict[str, Any] | None = None,
+    ) -> Isolation:
+        """Prove on this model, loss, optimizer and data that one record changes one member.
+
+        Two copies are trained for a few steps, one with a record replaced; all other members must
+        be equal bit for bit: parameters, buffers and optimizer state.
+
+        Args:
+            datamodule: The ``PartitionedDataModule``.
+            index: The record that is replaced.
+            replacement: By what; the default changes its input.
+            trainer_options: More arguments for the Trainer.
+
+        Raises:
+            IsolationError: If any other number of members changed.
+        """
+        return verified_isolation(
+            self,
+            datamodule,
+            index=index,
+            replacement=replacement,
+            trainer_type=self._trainer_type(),
+            trainer_options=trainer_options or {},
+        )
+
+    # ---- what Lightning calls
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: raw outputs are private."""
+        raise _private_outputs()
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: raw outputs are private."""
+        raise _private_outputs()
+
+    def setup(self, stage: str) -> None:
+        """Check the Trainer before anything runs."""
+        if stage != "fit":
+            return
+        self._require_whole()
+        require_separate_members(self.trainer)
+        datamodule = self.trainer.datamodule
+        if not isinstance(datamodule, PartitionedDataHooks):
+            raise _other_batches()
+        if datamodule.parts.identity() != self.partition.identity():
+            raise InvalidArgumentError(
+                f"Expected the data in the ensemble's parts ({self.partition}), but the data "
+                f"module's are others ({datamodule.parts}). Pass both the same Partition."
+            )
+        self._probe = None
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimizer, and the scheduler if there is one."""
+        require_apart(self._optimizer_factory, self.members.parameters())
+        optimizer = build_optimizer(self._optimizer_factory, self.members.parameters())
+        if self._scheduler_factory is None:
+            return optimizer
+        scheduler = require_scheduler(self._scheduler_factory(optimizer))
+        return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+    def look_at_batch(self, pair: tuple[Any, Any], num_members: int) -> None:
+        """Choose the backend at the first batch, by its shape; check the labels of every batch."""
+        if self._probe is None:
+            self._probe = self._probed(pair, num_members)
+        if self._probe.labels is not None:
+            _require_labels(pair[1], self._probe.labels, self._probe.ignores)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return the sum of the members' losses, so that each gets its own gradient."""
+        if not isinstance(batch, PartitionedBatch) or self.backend_used is None:
+            raise _other_batches()
+        steps = Steps(
+            template=self.members,
+            loss=self.loss,
+            backend=self.backend_used,
+            chunk_size=self.chunk_size,
+            first=self._first,
+        )
+        key = (self.seed, "dropout", self.current_epoch, batch_idx)
+        losses = self._quietly(lambda: steps.losses(batch.input, batch.target, *key))
+        if self.log_train_loss:
+            self.log("train_loss", losses.detach().mean(), sync_dist=True, batch_size=1)
+        return losses.sum()
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute the gradients; an error in a layer's own backward tells nothing either."""
+        self._quietly(lambda: loss.backward(*args, **kwargs))  # type: ignore[no-untyped-call]
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+    ) -> None:
+        """Clip each member by its own norm; by value, as the Trainer says."""
+        if self.clip_norm is not None:
+            clip_member_norms(self.members.parameters(), self.clip_norm)
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_value_(self.members.parameters(), gradient_clip_val)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep with the weights which partition they belong to."""
+        checkpoint[_CHECKPOINT] = {
+            "partition": self.partition.identity(),
+            "num_outputs": self.num_outputs,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse the weights of another partition."""
+        stored = checkpoint.get(_CHECKPOINT, {})
+        if stored.get("partition") != self.partition.identity():
+            raise InvalidArgumentError(
+                f"Expected a checkpoint of the same partition ({self.partition}), but it has "
+                f"another: trained on, a record would be in two members. Pass the Partition it was "
+                f"trained with."
+            )
+        self.num_outputs = stored.get("num_outputs") or self.num_outputs
+
+    # ---- inside
+
+    def own_members(self, members: range, *, whole: bool) -> None:
+        """Say which members the tensors hold, when a strategy has cut or joined them."""
+        self._first = members.start
+        self._partial = not whole
+
+    def _twin(self) -> Prober:
+        """Return fresh members, whose failures are public."""
+        return Prober(self._model_fn, self.members, self.seed)
+
+    def _require_whole(self) -> None:
+        if self._partial:
+            raise HoldoutError(
+                "Expected all members, but this process holds only its own: the fit has not ended, "
+                "or failed. Load a checkpoint."
+            )
+
+    @classmethod
+    def _trainer_type(cls) -> Any:
+        raise NotImplementedError
+
+    def _probed(self, pair: tuple[Any, Any], num_members: int) -> Probe:
+        size = len(tree_leaves(pair[0])[0]) // num_members
+        first = tuple(tree_map(lambda leaf: leaf[:size], side) for side in pair)
+        with self.trainer.precision_plugin.forward_context():
+            prober = Prober(self._model_fn, self.members, self.seed)
+            slow = self.backend == "auto" and convolves_much(self.members, first[0], training=True)
+            choice = "loop" if slow else self.backend
+            probe = prober.training((first[0], first[1]), self.loss, choice)
+        if probe.reason:
+            _log.info("Members are trained one by one, because vmap cannot: %s", probe.reason)
+        elif slow:
+            _log.info("Members are trained one by one: large convolutions are faster so here.")
+        self.backend_used = probe.backend
+        if None not in (probe.num_outputs, self.num_outputs):
+            _require_outputs(self.num_outputs, probe.num_outputs)
+        self.num_outputs = self.num_outputs or probe.num_outputs
+        return probe
+
+    def _inference_backend(self, x: Any) -> Backend:
+        if self.backend != "auto":
+            return self.backend
+        if convolves_much(self.members, x, training=False):
+            return "loop"
+        device = next(self.members.parameters()).device.type
+        if device not in self._inference:
+            reason = Prober(self._model_fn, self.members, self.seed).inference(x)
+            if reason:
+                _log.info("Members answer one by one, because vmap cannot: %s", reason)
+            self._inference[device] = "loop" if reason else "vmap"
+        return self._inference[device]
+
+    def _quietly(self, action: Callable[[], _Result]) -> _Result:
+        """Run what sees private values; its errors keep their type only."""
+        try:
+            return action()
+        except HoldoutError as error:
+            failure = str(error)
+        except Exception as error:
+            failure = self._withheld(error)
+        # Outside the handlers: the original must not come along as context.
+        raise InvalidArgumentError(failure)
+
+    def _withheld(self, error: Exception) -> str:
+        known = self._probe.failure if self._probe is not None else ""
+        hint = f" On zeros of the same shape they raised {known}." if known else ""
+        other = ' Or pass backend="loop".' if self.backend_used == "vmap" else ""
+        return (
+            f"Expected the model and the loss to accept every training batch, but they raised "
+            f"{type(error).__name__}. Its message is withheld, because it may quote training "
+            f"records.{hint} Try them on public records.{other}"
+        )
+
+
+def _require_fixed(loss: Loss) -> None:
+    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        raise InvalidArgumentError(
+            "Expected a loss without parameters, but got one that learns: all members would share "
+            "what it learns. Move its parameters into the model."
+        )
+    if not callable(loss):
+        raise InvalidArgumentError(
+            f"Expected `loss` to be a function of output and target, but got {type(loss).__name__}."
+        )
+
+
+def _sized(outputs: Tensor) -> int:
+    return int(outputs.shape[2]) if outputs.ndim > 2 else 1
+
+
+def _require_outputs(expected: int | None, found: int | None) -> None:
+    if expected != found:
+        raise InvalidArgumentError(
+            f"Expected models with num_outputs={expected}, but they return {found}. Drop "
+            f"`num_outputs`, or change the model."
+        )
+
+
+def _require_labels(target: Any, classes: int, ignores: bool) -> None:
+    low, high = (int(end) for end in target.aminmax())
+    if low < 0 and ignores:
+        low = int(target.masked_fill(target == IGNORED, 0).min())
+    if low < 0 or high >= classes:
+        also = f" or {IGNORED}" if ignores else ""
+        raise InvalidArgumentError(
+            f"Expected every label to be a whole number from 0 to {classes - 1}{also}, because the "
+            f"model has {classes} outputs, but got another. Fix the labels, or give the model more "
+            f"outputs. Which record it is, is withheld: records are private."
+        )
+
+
+def _other_batches() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "Expected batches of a PartitionedDataModule, so that every member sees its own part, but "
+        "got others. Call trainer.fit(ensemble, datamodule=PartitionedDataModule(...))."
+    )
+
+
+def _private_outputs() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "Expected a private prediction, but an ensemble's own outputs are raw and private. Wrap it "
+        "in a PrivatePredictor; a curator who may see them calls member_outputs(x)."
+    )

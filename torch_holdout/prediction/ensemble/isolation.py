@@ -1,0 +1,183 @@
+"""A test that one record changes one member, on the user's own model, loss, optimizer and data."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from torch_holdout._noise.streams import lent_generators
+from torch_holdout._shared.checks import require_whole
+from torch_holdout.errors import InvalidArgumentError, IsolationError
+from torch_holdout.prediction.ensemble.data import PartitionedDataHooks
+
+_MORE_STEPS = 3  # after the record was seen: what couples through an optimizer comes later
+_EPOCHS = 1000  # how far the record is searched for
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Isolation:
+    """What was found.
+
+    Attributes:
+        member: The one member that changed.
+        steps: How many steps were taken.
+
+    Example:
+        >>> Isolation(member=3, steps=20)  # of ensemble.verify_isolation(data)
+        Isolation(member=3, steps=20)
+    """
+
+    member: int
+    steps: int
+
+
+def verified_isolation(
+    ensemble: Any,
+    datamodule: Any,
+    *,
+    index: int,
+    replacement: Any,
+    trainer_type: Any,
+    trainer_options: dict[str, Any],
+) -> Isolation:
+    """Train two copies on neighbouring data and compare them bit for bit."""
+    if not isinstance(datamodule, PartitionedDataHooks):
+        raise InvalidArgumentError(
+            f"Expected a PartitionedDataModule, but got {type(datamodule).__name__}."
+        )
+    require_whole("index", index, 0, len(datamodule.train_set) - 1)
+    owner = next(k for k, part in enumerate(datamodule.assignment()) if bool((part == index).any()))
+    fits = _Fits(ensemble, datamodule, trainer_type, trainer_options, _last_step(datamodule, index))
+    record = datamodule.train_set[index]
+    changed = replacement if replacement is not None else _another(record)
+    plain = fits.fit(index, record)
+    other = fits.fit(index, changed)
+    members = _changed_members(plain, other)
+    if members == [owner]:
+        return Isolation(member=owner, steps=fits.steps)
+    moving = _changed_members(plain, fits.fit(index, record))
+    if moving:
+        raise IsolationError(
+            f"Expected the same training twice on the same records, but {len(moving)} of "
+            f"{ensemble.num_parts} members differ: something keeps a state of its own, or draws "
+            f"from another source of chance. Keep states in the model's buffers, and use "
+            f"deterministic algorithms."
+        )
+    raise IsolationError(_explained(members, owner, ensemble.num_parts))
+
+
+class _Fits:
+    """Short fits from the same start."""
+
+    def __init__(
+        self, ensemble: Any, datamodule: Any, trainer_type: Any, options: Any, steps: int
+    ) -> None:
+        self.steps = steps
+        self._ensemble = ensemble
+        self._datamodule = datamodule
+        self._type = trainer_type
+        self._options = options
+
+    def fit(self, index: int, record: Any) -> list[Tensor]:
+        """Return every tensor that training leaves behind, each with a row for a member."""
+        ensemble = copy.deepcopy(self._ensemble)
+        datamodule = copy.copy(self._datamodule)
+        datamodule.train_set = _Replaced(datamodule.train_set, index, record)
+        datamodule.trainer = None
+        if datamodule.parts.key == "index":
+            datamodule._assignment = None
+        options = {
+            "accelerator": "cpu",
+            "devices": 1,
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "num_sanity_val_steps": 0,
+            "max_epochs": -1,
+            "max_steps": self.steps,
+        }
+        trainer = self._type(**{**options, **self._options})
+        with lent_generators("isolation"):
+            trainer.fit(ensemble, datamodule=datamodule)
+        states = [
+            value
+            for optimizer in trainer.optimizers
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, Tensor) and value.shape[:1] == (ensemble.num_parts,)
+        ]
+        own = [*ensemble.members.parameters(), *ensemble.members.buffers(), *states]
+        return [tensor.detach().cpu().clone() for tensor in own]
+
+
+class _Replaced:
+    """A dataset with one record replaced."""
+
+    def __init__(self, dataset: Any, index: int, record: Any) -> None:
+        self._dataset = dataset
+        self._index = index
+        self._record = record
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        record = self._dataset[index]  # also if it is replaced: reading may draw at random
+        return self._record if index == self._index else record
+
+
+def _last_step(datamodule: Any, index: int) -> int:
+    """Return after how many steps the record has been seen."""
+    sampler = copy.copy(datamodule)
+    sampler.trainer = None
+    order = sampler.sampler()
+    for epoch in range(_EPOCHS):
+        order.set_epoch(epoch)
+        for step, indices in enumerate(order):
+            if bool((indices == index).any()):
+                return epoch * len(order) + step + 1 + _MORE_STEPS
+    raise IsolationError(
+        f"Expected every record to be served to its member, but record {index} was not within "
+        f"{_EPOCHS} epochs."
+    )
+
+
+def _another(record: Any) -> Any:
+    """Return a record with another input, and the same target if it is a pair."""
+    if isinstance(record, tuple | list) and len(record) == 2:
+        return tree_map(_moved, record[0]), record[1]
+    return tree_map(_moved, record)
+
+
+def _moved(leaf: Any) -> Any:
+    if not isinstance(leaf, Tensor):
+        return leaf
+    if leaf.is_floating_point():
+        return 1 - leaf
+    return torch.zeros_like(leaf) if bool(leaf.any()) else torch.ones_like(leaf)
+
+
+def _changed_members(one: list[Tensor], other: list[Tensor]) -> list[int]:
+    changed = torch.zeros(len(one[0]), dtype=torch.bool)
+    for left, right in zip(one, other, strict=True):
+        a, b = (t.contiguous().view(len(t), -1).view(torch.uint8) for t in (left, right))
+        changed |= (a != b).any(dim=1)
+    return [int(member) for member in changed.nonzero().flatten()]
+
+
+def _explained(members: list[int], owner: int, num_parts: int) -> str:
+    if not members:
+        return (
+            f"Expected member {owner} to change with its record, but none of {num_parts} did. "
+            f"Pass another `index` or `replacement`: this record may teach nothing."
+        )
+    return (
+        f"Expected one record to change its own member only, but {len(members)} of {num_parts} "
+        f"members changed. Something is shared: a statistic, a sampler, a normalisation over the "
+        f"whole set, a loss with a state. The promised epsilon does not hold for this ensemble."
+    )

@@ -1,0 +1,150 @@
+"""What can be learnt about a model and a loss from zeros and fresh weights: nothing private."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torch_holdout.prediction.ensemble.members import (
+    Backend,
+    Loss,
+    ModelFactory,
+    Steps,
+    output_chunks,
+    stack_members,
+)
+
+IGNORED = -100  # the label that torch's losses leave out
+Choice = Literal["auto", "vmap", "loop"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What a step on zeros showed.
+
+    Attributes:
+        backend: The one to use.
+        reason: Why it is not vmap; empty if it is, or if the user chose.
+        failure: What the model and the loss said to zeros, if even one by one they could not.
+        num_outputs: The size of the output's dimension 1, if it has one.
+        labels: How many classes, if the loss refuses labels beyond the outputs.
+        ignores: Whether that loss accepts the label -100.
+    """
+
+    backend: Backend
+    reason: str = ""
+    failure: str = ""
+    num_outputs: int | None = None
+    labels: int | None = None
+    ignores: bool = True
+
+
+@final
+class Prober:
+    """Two fresh members like those of an ensemble, for trying things out in public."""
+
+    def __init__(self, model_fn: ModelFactory, like: nn.Module, seed: int) -> None:
+        self._twins = stack_members(model_fn, 2, seed)
+        reference = next(like.parameters())
+        self._twins.to(reference.device)
+        if reference.is_floating_point():
+            self._twins.to(reference.dtype)
+        for own, other in zip(self._twins.modules(), like.modules(), strict=False):
+            own.training = other.training
+        self._device = reference.device
+
+    def training(self, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
+        """Try a step on zeros shaped like one member's ``pair``."""
+        loss = _copied(loss)
+        inputs, targets = (tree_map(self._zeros, side) for side in pair)
+        backend: Backend = "loop" if choice == "loop" else "vmap"
+        reason, failure = "", self._step(inputs, targets, loss, backend)
+        if failure and choice == "auto":
+            backend, reason = "loop", failure
+            failure = self._step(inputs, targets, loss, backend)
+        outputs = None if failure else self._outputs(inputs)
+        if outputs is None:
+            return Probe(backend=backend, reason=reason, failure=failure)
+        size = int(outputs.shape[1]) if outputs.ndim > 1 else 1
+        return Probe(
+            backend=backend,
+            reason=reason,
+            num_outputs=size,
+            labels=size if _refuses(loss, outputs, targets, size) else None,
+            ignores=not _refuses(loss, outputs, targets, IGNORED),
+        )
+
+    def inference(self, x: Any) -> str:
+        """Return why vmap cannot run a forward pass on zeros shaped like ``x``, or nothing."""
+        blank = tree_map(self._blank, x)
+        self._twins.eval()
+        try:
+            with torch.no_grad():
+                list(output_chunks(self._twins, blank, "vmap", 2))
+        except Exception as error:
+            return _told(error)
+        return ""
+
+    def answer(self, x: Any) -> Tensor:
+        """Return what a model with public weights makes of queries; it raises if they are wrong."""
+        self._twins.eval()
+        with torch.no_grad():
+            return next(output_chunks(self._twins, x, "loop"))[0]
+
+    def _zeros(self, leaf: Tensor) -> Tensor:
+        return torch.zeros((2, *leaf.shape), dtype=leaf.dtype, device=self._device)
+
+    def _blank(self, leaf: Any) -> Any:
+        return torch.zeros_like(leaf, device=self._device) if isinstance(leaf, Tensor) else leaf
+
+    def _step(self, inputs: Any, targets: Any, loss: Loss, backend: Backend) -> str:
+        steps = Steps(template=self._twins, loss=loss, backend=backend)
+        try:
+            steps.losses(inputs, targets, "probe").sum().backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            return _told(error)
+        return ""
+
+    def _outputs(self, inputs: Any) -> Tensor | None:
+        one = tree_map(lambda leaf: leaf[0], inputs)
+        with torch.no_grad():
+            found = next(output_chunks(self._twins, one, "loop"))
+        return found[0] if isinstance(found, Tensor) else None
+
+
+def _copied(loss: Loss) -> Loss:
+    """Return a copy, so that a loss that remembers does not remember zeros."""
+    try:
+        return copy.deepcopy(loss)
+    except Exception:  # it cannot be copied
+        return loss
+
+
+def _refuses(loss: Loss, outputs: Tensor, targets: Any, label: int) -> bool:
+    """Whether a loss that accepts label 0 refuses another; on the host, where that is an error."""
+    leaf = tree_leaves(targets)[0]
+    if leaf is not targets or leaf.is_floating_point() or leaf.dtype == torch.bool:
+        return False
+    host = outputs.detach().float().cpu()
+    try:
+        loss(host, torch.full_like(leaf[0], label, device="cpu"))
+    except Exception:
+        return _accepts_zero(loss, host, leaf[0])
+    return False
+
+
+def _accepts_zero(loss: Loss, outputs: Tensor, target: Tensor) -> bool:
+    try:
+        loss(outputs, torch.zeros_like(target, device="cpu"))
+    except Exception:  # it lives on a device, or never takes such targets
+        return False
+    return True
+
+
+def _told(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -1,0 +1,94 @@
+"""What a Trainer may not do to an ensemble: each of these lets one record reach every member."""
+
+from typing import Any
+
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.ensemble.sharding import ShardsMembers
+
+_DECIDES_ON_THE_LOSS = ("EarlyStopping", "LearningRateFinder", "BatchSizeFinder")
+
+
+def require_separate_members(trainer: Any) -> None:
+    """Refuse everything about a fit that couples members, or tells of private values."""
+    _require_no_global_clip(trainer)
+    _require_no_scaler(trainer)
+    _require_own_processes(trainer)
+    _require_callbacks(trainer)
+    if trainer.overfit_batches > 0:
+        raise InvalidArgumentError(
+            "Expected the batches of a PartitionedDataModule, but `Trainer(overfit_batches=...)` "
+            "replaces its sampler. Use limit_train_batches."
+        )
+    if trainer._detect_anomaly:
+        raise InvalidArgumentError(
+            "Expected a fit that never tells of a member's values, but `Trainer(detect_anomaly="
+            "True)` raises when one is not finite. Drop it; debug on public records."
+        )
+
+
+def require_scheduler(scheduler: Any) -> Any:
+    """Refuse a learning rate that follows a monitored value; return the rest as it is."""
+    inner = scheduler.get("scheduler") if isinstance(scheduler, dict) else scheduler
+    monitored = isinstance(scheduler, dict) and scheduler.get("monitor") is not None
+    if monitored or _is_named(inner, ("ReduceLROnPlateau",)):
+        raise InvalidArgumentError(
+            "Expected a learning rate that only the step decides, but got one that follows a "
+            "monitored value (ReduceLROnPlateau): a record would reach every member through it. "
+            "Use e.g. CosineAnnealingLR or OneCycleLR."
+        )
+    return scheduler
+
+
+def _require_no_global_clip(trainer: Any) -> None:
+    algorithm = getattr(trainer.gradient_clip_algorithm, "value", trainer.gradient_clip_algorithm)
+    if trainer.gradient_clip_val and (algorithm or "norm") == "norm":
+        raise InvalidArgumentError(
+            "Expected gradients clipped member by member, but `Trainer(gradient_clip_val=...)` "
+            "clips by the norm over all members: one record would scale the gradients of every "
+            "member. Pass clip_norm= to the ensemble instead; gradient_clip_algorithm='value' is "
+            "fine too."
+        )
+
+
+def _require_no_scaler(trainer: Any) -> None:
+    if getattr(trainer.precision_plugin, "scaler", None) is not None:
+        raise InvalidArgumentError(
+            f"Expected a precision without a gradient scaler, but got {trainer.precision!r}: one "
+            f'overflow makes every member skip the step. Use precision="bf16-mixed".'
+        )
+
+
+def _require_own_processes(trainer: Any) -> None:
+    sharded = isinstance(trainer.strategy, ShardsMembers)
+    if trainer.world_size > 1 and not sharded:
+        raise InvalidArgumentError(
+            f"Expected members to stay apart on {trainer.world_size} processes, but "
+            f"{type(trainer.strategy).__name__} averages their gradients or cuts their tensors. "
+            f"Pass strategy=MemberParallelStrategy()."
+        )
+    if getattr(trainer.strategy, "_layer_sync", None) is not None:
+        raise InvalidArgumentError(
+            "Expected members to normalise over their own batches, but `Trainer(sync_batchnorm="
+            "True)` averages over processes. Drop it: each process trains whole members."
+        )
+
+
+def _require_callbacks(trainer: Any) -> None:
+    for callback in trainer.callbacks:
+        name = type(callback).__name__
+        if _is_named(callback, _DECIDES_ON_THE_LOSS):
+            raise InvalidArgumentError(
+                f"Expected a fit whose length and rates are fixed beforehand, but the {name} "
+                f"callback decides on values of the training: a record would reach every member "
+                f"through it. Set max_epochs or max_steps instead."
+            )
+        if _is_named(callback, ("ModelCheckpoint",)) and callback.monitor is not None:
+            raise InvalidArgumentError(
+                f"Expected checkpoints that no value chooses, but got {name}(monitor="
+                f"{callback.monitor!r}). Drop `monitor`: the last checkpoint is kept."
+            )
+
+
+def _is_named(value: object, names: tuple[str, ...]) -> bool:
+    """Whether a value is of a class of these names: Lightning has each of them in two packages."""
+    return any(kind.__name__ in names for kind in type(value).__mro__)

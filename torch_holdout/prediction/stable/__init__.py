@@ -1,0 +1,1 @@
+"""Models fitted so that one record moves them little: the model behind ``StableERM``."""

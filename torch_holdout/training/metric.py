@@ -1,0 +1,278 @@
+"""``ReusableHoldoutMetric``: a torchmetrics metric whose value is an answer of the holdout."""
+
+import os
+import sys
+import warnings
+from types import FrameType
+from typing import Any, Literal, NoReturn, final
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+from torchmetrics.wrappers import BootStrapper
+
+from torch_holdout._fingerprints.weights import WeightsFingerprint, weights_fingerprint
+from torch_holdout._noise.streams import fresh_secret
+from torch_holdout._shared.distributed import rank_and_world
+from torch_holdout._shared.plural import counted
+from torch_holdout.errors import (
+    BudgetExhaustedError,
+    HoldoutError,
+    HoldoutWarning,
+    InvalidArgumentError,
+    PartialPassError,
+)
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.results import Answer
+from torch_holdout.statistics.bounded_mean import SealedSums
+from torch_holdout.training.eval_mode import require_eval
+
+_FRAMES_TO_LOOK_AT = 8
+
+
+@final
+class ReusableHoldoutMetric(Metric):
+    """Accumulate per-example values; ``compute`` asks the holdout, once per full pass.
+
+    Works in a plain loop, through ``self.log(name, metric)`` and ``log_dict``, in a
+    ``MetricCollection``, under clone, deepcopy, pickle, distributed evaluation and any precision.
+    It has no torchmetrics state: ``state_dict`` is empty, metrics never share it, ``forward``
+    returns None. A pass that is not the whole holdout computes NaN and charges nothing (the first
+    time silently: Lightning's sanity check; later with a warning). In a process group every rank
+    must compute.
+
+    Args:
+        holdout: The account.
+        name: Which of its statistics.
+        model: The module the values come from; its weights name the query, so asking twice about
+            the same weights is free. Without it every ``reset``..``compute`` is a new query.
+        version: Whatever else decides the values (preprocessing, decoding, ...).
+        on_exhausted: ``"raise"``, or ``"freeze"`` to repeat this metric's last answer (marked by
+            ``metric.answer.kind == "exhausted"``, with a warning; NaN if there was none).
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Thresholdout(threshold=0.1, sigma=0.0, guess="last"), budget=2)
+        >>> metric = th.ReusableHoldoutMetric(holdout, "val_acc")
+        >>> metric.update(torch.tensor([1, 0, 2, 2]), torch.tensor([1, 0, 2, 1]))
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+        >>> metric.answer
+        Answer(value=0.75, kind='release', budget_left=1, source='release')
+    """
+
+    full_state_update = False
+    is_differentiable = False
+
+    def __init__(
+        self,
+        holdout: ReusableHoldout,
+        name: str,
+        *,
+        model: nn.Module | None = None,
+        version: str = "",
+        on_exhausted: Literal["raise", "freeze"] = "raise",
+    ) -> None:
+        super().__init__(sync_on_compute=False)
+        if not isinstance(holdout, ReusableHoldout):
+            raise InvalidArgumentError(
+                f"Expected `holdout` to be a ReusableHoldout, but got {type(holdout).__name__}."
+            )
+        if model is not None and not isinstance(model, nn.Module):
+            raise InvalidArgumentError(
+                f"Expected `model` to be a torch module, but got {type(model).__name__}."
+            )
+        if not isinstance(version, str):
+            raise InvalidArgumentError(f"Expected `version` to be text, but got {version!r}.")
+        if on_exhausted not in ("raise", "freeze"):
+            raise InvalidArgumentError(
+                f"Expected `on_exhausted` to be 'raise' or 'freeze', but got {on_exhausted!r}."
+            )
+        holdout.accumulator(name)  # raises for an unknown statistic
+        self.holdout = holdout
+        self.statistic_name = name
+        self.version = version
+        self.on_exhausted = on_exhausted
+        self.answer: Answer | None = None
+        self._model = _Reference(model)
+        self._partial_passes = 0
+        self._sums: SealedSums | None
+        self._guess: SealedSums | None
+        self._seen_weights: WeightsFingerprint | None
+        self._resampled: bool
+        self._asked: bool
+        self._passed: float
+        self._start_pass()
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """Whether the statistic is to be maximised."""
+        return self.holdout.statistics[self.statistic_name].mode == "max"
+
+    def update(self, *values: Any, **named: Any) -> None:
+        """Add a batch: per-example values, or what the statistic's own function takes."""
+        if self._seen_weights is None and self._model.target is not None:
+            self._seen_weights = self._look_at(self._model.target)
+        self._resampled = self._resampled or _inside_bootstrap()
+        self._sums = self._sums or self._new_sums()
+        self._asked = False
+        self._sums.update(*values, **named)
+
+    def update_train(self, *values: Any, **named: Any) -> None:
+        """Add a batch of training examples, for a mechanism that compares with them."""
+        if self._guess is None:
+            # No rank drops padding here: the guess is public and need not be exact.
+            self._guess = self.holdout.accumulator(self.statistic_name, role="guess")
+        self._guess.update(*values, **named)
+
+    def compute(self) -> Tensor:
+        """Return the holdout's answer as a float64 tensor; ask at most once per pass."""
+        if not self._asked:
+            self._passed = self._ask()
+            self._asked = True
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        return torch.tensor(self._passed, dtype=dtype, device=self.device)
+
+    def forward(self, *values: Any, **named: Any) -> None:
+        """Update; there is no value of a single batch."""
+        self.update(*values, **named)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the released value, or the values given."""
+        return self._plot(val, ax)
+
+    def reset(self) -> None:
+        """Forget the pass. Nothing is refunded."""
+        super().reset()
+        self._start_pass()
+
+    def merge_state(self, incoming_state: Any) -> NoReturn:
+        """Refuse: two partial sums of a holdout are not a pass."""
+        raise HoldoutError(
+            "Expected every pass to be accumulated by one metric; sealed sums cannot be merged. "
+            "Update one ReusableHoldoutMetric with the whole holdout."
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = ("_sums", "_guess", "_seen_weights", "_cycle")
+        return {key: v for key, v in super().__getstate__().items() if key not in hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        asked, passed = state["_asked"], state["_passed"]
+        super().__setstate__(state)
+        self._start_pass()
+        self._asked, self._passed = asked, passed  # an answer that has left may be shown again
+
+    def _start_pass(self) -> None:
+        self._sums = None
+        self._guess = None
+        self._seen_weights = None
+        self._cycle = fresh_secret(16).hex()
+        self._resampled = False
+        self._asked = False
+        self._passed = float("nan")
+
+    def _new_sums(self) -> SealedSums:
+        # Not made with the metric: the process group may come later.
+        rank, world = rank_and_world()
+        return self.holdout.accumulator(self.statistic_name, rank=rank, world=world)
+
+    def _look_at(self, model: nn.Module) -> WeightsFingerprint:
+        require_eval(model)
+        return weights_fingerprint(model, self.version)
+
+    def _query(self) -> str | WeightsFingerprint:
+        if self._model.target is None or self._seen_weights is None:
+            # A forked process has its own passes, but the parent's cycle.
+            return f"{self.version}|{self._cycle}|{os.getpid()}"
+        return self._seen_weights.confirmed_by(self._look_at(self._model.target))
+
+    def _ask(self) -> float:
+        if _sanity_checking(self._model.target):
+            return float("nan")
+        if self._resampled:
+            warnings.warn(
+                "A bootstrap sample is not the holdout: an example drawn twice would count twice. "
+                "Computed NaN; nothing was released or charged. Bootstrap unguarded metrics only.",
+                HoldoutWarning,
+                stacklevel=4,
+            )
+            return float("nan")
+        try:
+            answer = self.holdout.release(
+                self.statistic_name,
+                self._sums or self._new_sums(),
+                query=self._query(),
+                guess=self._guess,
+            )
+        except PartialPassError as error:
+            self._partial_passes += 1
+            if self._partial_passes > 1:
+                warnings.warn(f"{error} Computed NaN.", HoldoutWarning, stacklevel=4)
+            return float("nan")
+        if answer.kind == "exhausted":
+            return self._exhausted(answer)
+        self.answer = answer
+        return answer.value
+
+    def _exhausted(self, answer: Answer) -> float:
+        problem = (
+            f"The budget of holdout {self.holdout.name!r} "
+            f"({counted(self.holdout.budget, 'release')}) is spent; "
+            f"{self.statistic_name!r} was not answered."
+        )
+        if self.on_exhausted == "raise":
+            raise BudgetExhaustedError(
+                f"{problem} Stop here and report, pass on_exhausted='freeze' to repeat the last "
+                f"answer, or bring a fresh holdout."
+            )
+        last = float("nan") if self.answer is None else self.answer.value
+        self.answer = Answer(last, "exhausted", answer.budget_left, None)
+        warnings.warn(
+            f"{problem} Its last answer is repeated; it is stale and certifies nothing.",
+            HoldoutWarning,
+            stacklevel=5,
+        )
+        return last
+
+
+class _Reference:
+    """Holds a module without registering it; follows a deepcopy that also copies the module."""
+
+    def __init__(self, target: nn.Module | None, copied: dict[int, Any] | None = None) -> None:
+        self._target = target
+        self._copied = copied
+
+    @property
+    def target(self) -> nn.Module | None:
+        """The module, or its copy: the module may be copied after the metric that refers to it."""
+        if self._copied is not None:
+            self._target = self._copied.get(id(self._target), self._target)
+            self._copied = None
+        return self._target
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Reference":
+        return _Reference(self.target, memo)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_target": self.target, "_copied": None}
+
+    def __repr__(self) -> str:
+        return f"<reference to {type(self.target).__name__}>"
+
+
+def _sanity_checking(model: nn.Module | None) -> bool:
+    """Whether a Trainer runs the model for its sanity check, which may cover the whole holdout."""
+    return bool(getattr(getattr(model, "_trainer", None), "sanity_checking", False))
+
+
+def _inside_bootstrap() -> bool:
+    """Whether torchmetrics' BootStrapper is calling, whose samples repeat examples."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES_TO_LOOK_AT):
+        if frame is None or frame.f_code is BootStrapper.update.__code__:
+            break
+        frame = frame.f_back
+    return frame is not None and frame.f_code is BootStrapper.update.__code__

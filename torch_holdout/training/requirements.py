@@ -1,0 +1,126 @@
+"""What a guard must know of the Trainer, the module and its own arguments before anything runs."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import RandomSampler
+
+from torch_holdout._shared.checks import require_whole
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.statistics.bounded_mean import Statistic
+
+BUDGET_IN_BAR = "left"
+# Lightning takes the first three for its own: `step` would even move every logger's time axis.
+_TAKEN = frozenset({"step", "epoch", "v_num", BUDGET_IN_BAR})
+
+
+def require_whole_loader(trainer: Any, stage: str) -> None:
+    """Refuse a Trainer that evaluates a part of the holdout, or publishes nothing."""
+    name = "limit_val_batches" if stage == "validate" else "limit_test_batches"
+    limit = getattr(trainer, name)
+    shortened = {
+        "barebones": bool(trainer.barebones),
+        "fast_dev_run": bool(trainer.fast_dev_run),
+        "overfit_batches": trainer.overfit_batches != 0,
+        name: not (isinstance(limit, float) and limit == 1.0),
+    }
+    if problems := [option for option, on in shortened.items() if on]:
+        raise InvalidArgumentError(
+            f"Expected the whole holdout in every evaluation, but the Trainer has "
+            f"{', '.join(problems)} set, which evaluates only a part of it or publishes nothing. "
+            f"Remove the option, or the guard for this trial run. Nothing was charged."
+        )
+
+
+def require_own_examples(trainer: Any) -> None:
+    """Refuse a strategy under which several ranks evaluate the same examples."""
+    sampling = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}
+    parts = sampling.get("num_replicas", trainer.world_size)
+    if parts != trainer.world_size:
+        raise InvalidArgumentError(
+            f"Expected each of {trainer.world_size} ranks to evaluate examples of its own, but "
+            f"{type(trainer.strategy).__name__} cuts the data into {parts}: ranks that share a "
+            f"model's layers (tensor parallel) see the same. Use as many data-parallel ranks. "
+            f"Nothing was charged."
+        )
+
+
+def require_distinct(places: list[int], accounts: list[str], names: list[str]) -> None:
+    """Refuse guards of one stage that share a loader, a holdout or a statistic's name."""
+    if any(len(set(found)) != len(found) for found in (places, names, accounts)):
+        raise InvalidArgumentError(
+            f"Expected each guard to have its own loader, its own holdout and its own statistics' "
+            f"names, but got loaders {places}, holdouts {accounts} and statistics {names}."
+        )
+
+
+def require_loggable(names: Iterable[str]) -> None:
+    """Refuse statistics whose names Lightning or the guard logs something else under."""
+    for name in names:
+        if name in _TAKEN or name.startswith("holdout/") or "/dataloader_idx_" in name:
+            raise InvalidArgumentError(
+                f"Expected statistics' names that are free in the logs, but got {name!r}. Names "
+                f"that start with 'holdout/', names with '/dataloader_idx_' and {sorted(_TAKEN)} "
+                f"belong to the guard or to Lightning. Make the holdout with e.g. 'val_loss'."
+            )
+
+
+def require_batches(step: Callable[..., Any]) -> None:
+    """Refuse a step that fetches its batches itself."""
+    if "dataloader_iter" in inspect.signature(step).parameters:
+        raise InvalidArgumentError(
+            "Expected a step that takes a batch, but this one takes `dataloader_iter`, which hides "
+            "which loader a batch is from. Use step(self, batch, batch_idx)."
+        )
+
+
+def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
+    """Refuse a shuffling loader where blocks are cut by the examples' numbers."""
+    blockwise = [name for name, statistic in statistics.items() if statistic.buffers]
+    sampler = getattr(loader, "sampler", None)
+    shuffled = isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False)
+    if blockwise and shuffled:
+        raise InvalidArgumentError(
+            f"Expected a holdout loader that keeps the order, because the blocks of {blockwise} "
+            f"are cut by the examples' numbers, but it shuffles. Use shuffle=False."
+        )
+
+
+def require_loaders(loaders: Any) -> None:
+    """Refuse guess loaders that cannot be read again for every evaluation."""
+    for loader in () if loaders is None else listed(loaders):
+        if not isinstance(loader, Iterable) or isinstance(loader, Iterator | dict | str):
+            raise InvalidArgumentError(
+                f"Expected `guess_dataloaders` to be a DataLoader or a list of them, which can be "
+                f"read again for every evaluation, but got {type(loader).__name__}."
+            )
+
+
+def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[str, ...]:
+    """Return the public keys as a tuple, none of them a statistic."""
+    keys = (public,) if isinstance(public, str) else public
+    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+        raise InvalidArgumentError("Expected `public` to be keys, e.g. public=('lr',).")
+    if own := [key for key in keys if key in set(statistics)]:
+        raise InvalidArgumentError(
+            f"Expected `public` keys that do not depend on the holdout, but {own} are its "
+            f"statistics. Return their per-example values instead of logging them."
+        )
+    return tuple(keys)
+
+
+def checked_indices(indices: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of the public loaders as a tuple."""
+    if not isinstance(indices, list | tuple):
+        raise InvalidArgumentError(
+            "Expected `public_dataloaders` to be loaders' numbers, e.g. public_dataloaders=(1,)."
+        )
+    for index in indices:
+        require_whole("public_dataloaders", index, 0, 10**6)
+    return tuple(indices)
+
+
+def listed(loaders: Any) -> Iterable[Any]:
+    """Return one loader, or several, as several."""
+    return loaders if isinstance(loaders, list | tuple) else [loaders]
