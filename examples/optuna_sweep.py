@@ -2,7 +2,7 @@
 
 Optuna tunes how twenty models are blended. The labels are noise, so no blend is better than 50 %;
 the raw holdout claims more, the guarded one does not. A study of your own has the same shape as
-`guarded_sweep` in torch_holdout/experiments/sweep.py; with Lightning, put
+`guarded_sweep` in examples/experiments/sweep.py; with Lightning, put
 `shared.pruning(guard)` next to the guard instead of calling `shared.report`.
 
     python examples/optuna_sweep.py       # about ten seconds

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from torch_holdout import _audit_prediction as predictions
 from torch_holdout._noise.streams import SeededNoise
+from torch_holdout.audit import predictions
 from torch_holdout.audit.exact import Game, Step
 from torch_holdout.audit.holdouts import (
     Row,

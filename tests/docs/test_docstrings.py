@@ -116,7 +116,7 @@ def exists(named, module):
         (None, "no full sentence"),
         ("Things", "no full sentence"),
         ("Where the doors of all houses are: ``nothing_like_this``.", "nothing_like_this"),
-        ("Where the doors of all houses are, in ``holdout.py``.", None),
+        ("Where the doors of all houses are, in ``holdout/door.py``.", None),
         ("Where the doors of all houses are, as ``ReusableHoldout``.", None),
     ],
 )

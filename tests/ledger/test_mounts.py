@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger import Ledger, mounts, verify
+from torch_holdout.ledger import Ledger, verify
+from torch_holdout.ledger.sqlite import mounts
 from torch_holdout.ledger.sqlite.mounts import file_system, is_shared
 
 TABLE = r"""

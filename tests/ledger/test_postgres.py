@@ -7,7 +7,8 @@ import time
 import psycopg
 import pytest
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
-from torch_holdout.ledger import Ledger, postgres_connections, verify
+from torch_holdout.ledger import Ledger, verify
+from torch_holdout.ledger.postgres import connections as postgres_connections
 from torch_holdout.ledger.postgres.backend import _BEGIN_WRITING
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 

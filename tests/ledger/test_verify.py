@@ -10,7 +10,7 @@ import pytest
 import torch_holdout as th
 from torch_holdout.cli import app
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger import Ledger, account, verify
+from torch_holdout.ledger import Ledger, holdouts, verify
 from typer.testing import CliRunner
 
 from support.builders.holdouts import ask, make_holdout
@@ -223,7 +223,7 @@ def test_several_problems_are_all_told(path):
 
 def test_a_clock_that_goes_backwards_breaks_nothing(tmp_path, monkeypatch):
     times = iter(f"20{90 - n}-01-01T00:00:00.000+00:00" for n in range(50))
-    monkeypatch.setattr(account, "now", lambda: next(times))
+    monkeypatch.setattr(holdouts, "now", lambda: next(times))
     url = f"sqlite:///{tmp_path}/holdout.db"
     holdout = make_holdout(url)
     for count, query in ((30, "a"), (5, "b"), (40, "c")):

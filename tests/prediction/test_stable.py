@@ -9,9 +9,9 @@ from torch_holdout._noise.streams import SeededNoise, normal_numbers
 from torch_holdout.accounting import Concentrated, Pure, compose, epsilon_of_rho
 from torch_holdout.bounds import convex_cost, convex_regulariser, strongly_convex_cost
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, InvalidArgumentError
-from torch_holdout.prediction import stable_fit
 from torch_holdout.prediction.mechanisms.base import Setting
 from torch_holdout.prediction.mechanisms.stable_erm import StableERM
+from torch_holdout.prediction.stable import fit as stable_fit
 from torch_holdout.prediction.stable.fit import Objective
 from torch_holdout.prediction.stable.losses import stable_loss
 from torch_holdout.prediction.stable.model import StableModel, cut_features, fit_stable_model

@@ -5,8 +5,9 @@ from fractions import Fraction
 
 import pytest
 from torch_holdout._noise.streams import SeededNoise
-from torch_holdout.mechanisms import Ladder, Query, sparse_vector
+from torch_holdout.mechanisms import Ladder, Query
 from torch_holdout.mechanisms import ladder as module
+from torch_holdout.mechanisms import rounds as sparse_rounds
 
 from support.oracles.chi_square import fits
 from support.oracles.laws import answer_law, round_law
@@ -76,9 +77,9 @@ def test_twin_that_publishes_a_worse_answer_is_caught(monkeypatch):
 
 
 def test_twin_with_answer_noise_ten_percent_too_small_is_caught(monkeypatch):
-    answer = sparse_vector.noisy_answer
+    answer = sparse_rounds.noisy_answer
     monkeypatch.setattr(
-        sparse_vector,
+        sparse_rounds,
         "noisy_answer",
         lambda total, levels, grid, scale, noise: answer(total, levels, grid, 0.9 * scale, noise),
     )

@@ -12,7 +12,7 @@ import torch_holdout as th
 from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.ledger import Account, Ledger
 from torch_holdout.mechanisms import Query, Thresholdout
-from torch_holdout.mechanisms import sparse_vector as module
+from torch_holdout.mechanisms import rounds as module
 
 from support.builders.holdouts import make_holdout
 from support.oracles.chi_square import fits

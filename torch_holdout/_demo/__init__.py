@@ -1,1 +1,1 @@
-"""What ``torch-holdout demo`` runs. Experiments that are not shown there are in ``examples/``."""
+"""What ``torch-holdout demo`` runs. Other experiments stay outside the package."""

@@ -33,15 +33,6 @@ from torch_holdout.mechanisms import (
 )
 from torch_holdout.statistics.bounded_mean import ZeroOne
 
-__all__ = [
-    "Row",
-    "audit",
-    "budget_rows",
-    "epsilon_lower_bound",
-    "exact_rows",
-    "prediction_rows",
-    "sampled_rows",
-]
 UNITS, SIGMA, THRESHOLD = 3, 0.35 / 3, 1 / 3
 _QUIET = 30  # questions that do not fire: what a redrawn threshold leaks with
 _SAMPLED = 8  # sampled rows that share the false-alarm rate; half are twins, which need none ...

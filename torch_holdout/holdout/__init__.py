@@ -3,9 +3,11 @@
 Rules are in ``mechanisms/``, rows in ``ledger/``; training loops around the door in ``training/``.
 """
 
-from torch_holdout.holdout.door import ReusableHoldout, _handle
-from torch_holdout.holdout.multiplicative_weights import MultiplicativeWeights
-from torch_holdout.holdout.results import Answer, Status
-from torch_holdout.holdout.runs import named_run
-
-__all__ = ["Answer", "MultiplicativeWeights", "ReusableHoldout", "Status", "_handle", "named_run"]
+from torch_holdout.holdout.door import ReusableHoldout as ReusableHoldout
+from torch_holdout.holdout.door import _handle as _handle
+from torch_holdout.holdout.multiplicative_weights import (
+    MultiplicativeWeights as MultiplicativeWeights,
+)
+from torch_holdout.holdout.results import Answer as Answer
+from torch_holdout.holdout.results import Status as Status
+from torch_holdout.holdout.runs import named_run as named_run

@@ -1,7 +1,7 @@
 """Durable accounts: what was asked, answered and charged. They belong to the data, not to a run.
 
 A ledger stores what it is given, in one transaction, committed before anything returns. It decides
-no answer and knows no raw value: that is ``holdout.py`` and, for records, ``prediction/``.
+no answer and knows no raw value: that is ``holdout/`` and, for records, ``prediction/``.
 """
 
 from torch_holdout.ledger.holdouts import Account, Entry, Stored

@@ -1,6 +1,6 @@
 """Private prediction: members on disjoint parts of sensitive records, one paid answer per query.
 
-Here the training records are protected, from whoever asks; ``holdout.py`` protects a validation set
+Here the training records are protected, from whoever asks; ``holdout/`` protects a validation set
 from the analyst. Only ``prediction/predictor.py`` lets an answer out, after it has been charged.
 """
 
@@ -43,7 +43,7 @@ _HOME = {
     "ConfidentGNMax": "mechanisms",
     "Distilled": "distillation",
     "GNMax": "mechanisms",
-    "Isolation": "isolation",
+    "Isolation": "ensemble.isolation",
     "MemberParallelStrategy": _BOUND,
     "Neighbours": "neighbours",
     "NoisyMean": "mechanisms",
@@ -57,9 +57,9 @@ _HOME = {
     "PrivatePredictor": _BOUND,
     "SoftMajority": "mechanisms",
     "StableERM": "mechanisms",
-    "StableModel": "stable_model",
+    "StableModel": "stable.model",
     "distill": "distillation",
-    "fit_stable_model": "stable_model",
+    "fit_stable_model": "stable.model",
 }
 
 __all__ = sorted(_HOME)

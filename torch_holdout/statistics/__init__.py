@@ -3,22 +3,10 @@
 How a sum is answered belongs to ``mechanisms/``; only ``holdout/`` opens one.
 """
 
-from torch_holdout.statistics.blockwise import Blockwise
-from torch_holdout.statistics.bounded_mean import (
-    BoundedMean,
-    CrossEntropy,
-    Mode,
-    SealedSums,
-    Statistic,
-    ZeroOne,
-)
-
-__all__ = [
-    "Blockwise",
-    "BoundedMean",
-    "CrossEntropy",
-    "Mode",
-    "SealedSums",
-    "Statistic",
-    "ZeroOne",
-]
+from torch_holdout.statistics.blockwise import Blockwise as Blockwise
+from torch_holdout.statistics.bounded_mean import BoundedMean as BoundedMean
+from torch_holdout.statistics.bounded_mean import CrossEntropy as CrossEntropy
+from torch_holdout.statistics.bounded_mean import Mode as Mode
+from torch_holdout.statistics.bounded_mean import SealedSums as SealedSums
+from torch_holdout.statistics.bounded_mean import Statistic as Statistic
+from torch_holdout.statistics.bounded_mean import ZeroOne as ZeroOne

@@ -3,7 +3,5 @@
 It accumulates and publishes; what is answered is decided in ``holdout/``.
 """
 
-from torch_holdout.training.metric import ReusableHoldoutMetric
-from torch_holdout.training.subsets import fixed_subset
-
-__all__ = ["ReusableHoldoutMetric", "fixed_subset"]
+from torch_holdout.training.metric import ReusableHoldoutMetric as ReusableHoldoutMetric
+from torch_holdout.training.subsets import fixed_subset as fixed_subset

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 import pytest
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger import Entry, Ledger
-from torch_holdout.ledger import account as account_module
+from torch_holdout.ledger import holdouts as account_module
 from torch_holdout.ledger.schema import PICO
 
 REGISTRATION = {

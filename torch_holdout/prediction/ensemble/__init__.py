@@ -1,1 +1,1 @@
-"""Members trained apart from each other on disjoint parts. What leaves is ``predictor.py``'s."""
+"""Members trained apart from each other on disjoint parts. Answers leave through ``prediction/predictor.py`` only."""

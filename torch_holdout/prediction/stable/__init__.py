@@ -1,1 +1,1 @@
-"""Models fitted so that one record moves them little: the model behind ``StableERM``."""
+"""Models fitted so that one record moves them little: what ``prediction/mechanisms/stable_erm.py`` answers from."""
