@@ -15,8 +15,7 @@ from urllib.parse import quote
 import typer
 
 import torch_holdout
-from torch_holdout._shared.plural import counted
-from torch_holdout._shared.text import up
+from torch_holdout._shared.text import counted, up
 from torch_holdout.errors import HoldoutError, HoldoutWarning
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import torch_holdout as th
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.ledger import Account
 from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.mechanisms.terms import charges_of, release_charge
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.mechanisms import MECHANISMS, guess_of
@@ -49,14 +48,14 @@ class TestContract:
         holdout = make_holdout(mechanism=mechanism, budget=3, seed=2, delta=1e-6)
         for k in range(20):
             ask(holdout, (13 * k) % 50, f"{k}", **guess_of(mechanism, (k % 7) / 7))
-            charges = charges_of(mechanism, {50}, 3)
+            charges = mechanism.budget_charges({50}, 3)
             cap = math.fsum(
                 c.count * (c.rho if mechanism.currency == "rho" else c.epsilon) for c in charges
             )
             assert spent(holdout) <= cap * (1 + 1e-9)
         releases = holdout.status().releases
         if math.isfinite(spent(holdout)):
-            assert spent(holdout) <= releases * release_charge(mechanism, 50) * (1 + 1e-9) + (
+            assert spent(holdout) <= releases * mechanism.release_charge(50) * (1 + 1e-9) + (
                 mechanism.compares * mechanism.charge_per_step(50)
             )
 

@@ -70,7 +70,7 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
         seed=seed,
     )
     guarded = majority_attack(GuardedDoor(holdout), size=SIZE, queries=QUERIES, seed=11)
-    return raw, guarded, holdout.status().budget_left
+    return raw, guarded, holdout.budget_left
 
 
 def written(run: Run, raw: Attack, guarded: Attack) -> str:
@@ -164,7 +164,7 @@ def _stop_early(
         found = {
             "epochs": [asdict(epoch) for epoch in run.epochs],
             "chosen": asdict(run.chosen),
-            "budget_left": run.holdout.status().budget_left,
+            "budget_left": run.holdout.budget_left,
             "certificate": asdict(run.holdout.certificate()),
         }
     return run, page, found

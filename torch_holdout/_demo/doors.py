@@ -109,7 +109,7 @@ class GuardedDoor(Door):
     def __init__(self, holdout: ReusableHoldout, guess: float | None = None) -> None:
         self._holdout = holdout
         self._guess = guess
-        self._left = holdout.status().budget_left
+        self._left = holdout.budget_left
         self._last = math.nan
 
     def ask(self, values: Tensor, queries: Sequence[str | WeightsFingerprint]) -> Tensor:

@@ -1,4 +1,4 @@
-"""How bounds are written: rounded to the side on which they still hold."""
+"""Numbers as text: a count with its noun, a bound rounded to the side on which it still holds."""
 
 import math
 
@@ -40,3 +40,17 @@ def floor(value: float, places: int) -> float:
     nearest = round(value, places)
     on_it = math.isclose(nearest, value, rel_tol=1e-12, abs_tol=1e-12 / scale)
     return nearest if on_it else math.floor(value * scale) / scale
+
+
+def counted(number: int, noun: str) -> str:
+    """Write how many there are.
+
+    Example:
+        >>> counted(1, "release"), counted(1200, "guess"), counted(0, "query")
+        ('1 release', '1,200 guesses', '0 queries')
+    """
+    if noun.endswith("y"):
+        plural = f"{noun[:-1]}ies"
+    else:
+        plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"

@@ -30,10 +30,10 @@ from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.holdout.runs import current_run
 from torch_holdout.ledger import Account, Debit, Entry, Ledger, Stored
+from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.rounds import to_levels
-from torch_holdout.mechanisms.terms import is_private
 from torch_holdout.planning.planner import Plan, planned_arguments
 from torch_holdout.statistics.bounded_mean import SealedSums, Statistic
 
@@ -142,6 +142,26 @@ class ReusableHoldout:
         """What may be asked, by name."""
         return dict(self._registration.statistics)
 
+    @property
+    def address(self) -> str:
+        """Where the ledger is, as it may be shown: without a password."""
+        return self._ledger.address
+
+    @property
+    def account(self) -> str:
+        """A public mark of the account, to tell it from another of the same name."""
+        return public_mark(self._attached())
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget is spent."""
+        return self.budget_left == 0
+
+    @property
+    def budget_left(self) -> int:
+        """How many releases may still be made."""
+        return self.budget - self._ledger.releases(self._attached())
+
     def accumulator(
         self, name: str, *, role: Role = "holdout", rank: int = 0, world: int = 1
     ) -> SealedSums:
@@ -171,7 +191,7 @@ class ReusableHoldout:
     def estimation_set(self) -> int:
         """Return which estimation set guesses come from, counted from 0: releases discard them."""
         sets = self.mechanism.estimation_sets
-        return min(self.status().releases, sets - 1) if sets is not None else 0
+        return 0 if sets is None else min(self.budget - self.budget_left, sets - 1)
 
     def release(
         self,
@@ -273,7 +293,7 @@ class ReusableHoldout:
                 self.name,
                 self._registration.identity(),
                 budget=self.budget,
-                private=is_private(self.mechanism),
+                private=self.mechanism.is_private(),
                 fingerprint=self._fingerprint,
                 account=self._copied_from,
             )

@@ -18,7 +18,6 @@ from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.ledger import Recorded, Summary
 from torch_holdout.mechanisms import Mechanism, mechanism_of
-from torch_holdout.mechanisms.terms import channel_of, charges_of, is_private, release_charge
 
 
 def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
@@ -26,7 +25,7 @@ def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
     registered = summary.registration["statistics"]
     resolution, delta = summary.registration["resolution"], summary.registration["delta"]
     all_units = {s["units"] for s in registered.values()}
-    epsilon = compose(charges_of(mechanism, all_units, summary.budget), delta).epsilon
+    epsilon = compose(mechanism.budget_charges(all_units, summary.budget), delta).epsilon
     in_epsilon = mechanism.currency == "epsilon"
     spent = math.inf if summary.spent is None else summary.spent
     # Gaussian draws are exact; the three Laplace draws of a query are not quite.
@@ -52,7 +51,7 @@ def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
         ledger=address,
         account=summary.account,
         cost_per_release={
-            name: release_charge(mechanism, s["units"]) for name, s in registered.items()
+            name: mechanism.release_charge(s["units"]) for name, s in registered.items()
         },
         mechanism=summary.registration["mechanism"],
         statistics=registered,
@@ -134,8 +133,8 @@ def transcript_of(summary: Summary, mechanism: Mechanism) -> Transcript:
     loss = None
     # A replaced example must be one unit for every statistic, and the noise nobody's to know.
     cuts = {(s["units"], s.get("seed")) for s in summary.registration["statistics"].values()}
-    if len(cuts) == 1 and is_private(mechanism) and not summary.registration["seeded"]:
-        loss = PrivacyLoss(tuple(charges_of(mechanism, units, summary.budget)))
+    if len(cuts) == 1 and mechanism.is_private() and not summary.registration["seeded"]:
+        loss = PrivacyLoss(tuple(mechanism.budget_charges(units, summary.budget)))
     return Transcript(
         queries=summary.queries,
         releases=summary.releases,
@@ -150,8 +149,7 @@ def transcript_of(summary: Summary, mechanism: Mechanism) -> Transcript:
 def channels_of(summary: Summary, mechanism: Mechanism) -> dict[str, Channel]:
     """Return how each statistic's value becomes an answer."""
     return {
-        name: channel_of(
-            mechanism,
+        name: mechanism.channel(
             units=s["units"],
             resolution=summary.registration["resolution"],
             grid=s["grid"],

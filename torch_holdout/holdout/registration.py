@@ -17,7 +17,6 @@ from torch_holdout.accounting import Charge
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
-from torch_holdout.mechanisms.terms import charges_of
 from torch_holdout.statistics.bounded_mean import Statistic
 
 _MAX_RESOLUTION = 2**24
@@ -161,7 +160,7 @@ class Registration:
                 )
 
     def _check_cost(self) -> None:
-        charges = charges_of(self.mechanism, self._all_units(), self.budget)
+        charges = self.mechanism.budget_charges(self._all_units(), self.budget)
         cap = math.fsum(c.count * self._in_currency(c) for c in charges)
         if not math.isinf(cap) and cap > LARGEST_EPSILON:
             raise InvalidArgumentError(

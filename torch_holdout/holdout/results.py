@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
-from torch_holdout._shared.plural import counted
-from torch_holdout._shared.text import up
+from torch_holdout._shared.text import counted, up
 
 
 @final

@@ -17,6 +17,11 @@ def first_link(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
+def public_mark(account: str) -> str:
+    """Return what tells an account from another of the same name, and may be shown."""
+    return first_link(account)[:16]
+
+
 def chained(previous: str, position: int, row: dict[str, Any]) -> str:
     """Link a row to all rows before it."""
     content = canonical({"position": position, **dict(sorted(row.items()))})

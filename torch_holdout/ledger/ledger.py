@@ -11,7 +11,7 @@ from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
-from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
+from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed, public_mark
 from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.holdouts import Account, Kind, check_rows, parsed_registration
 from torch_holdout.ledger.records import (
@@ -236,8 +236,18 @@ class Ledger:
                 rounds=row.rounds,
                 spent=None if row.spent is None else row.spent / PICO,
                 last_release=row.last_release,
-                account=first_link(row.account)[:16],
+                account=public_mark(row.account),
             )
+
+    def releases(self, account: str) -> int:
+        """Read how many releases an account has made."""
+        with self._transaction(reads_only=True) as connection:
+            count = connection.execute(
+                sa.select(holdouts.c.releases).where(holdouts.c.account == account)
+            ).scalar_one_or_none()
+        if count is None:
+            raise self._gone(account)
+        return int(count)
 
     def answers(self, account: str) -> list[Recorded]:
         """List what has been answered, oldest first."""

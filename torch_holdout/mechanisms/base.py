@@ -2,12 +2,15 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from torch_holdout._noise.streams import NoiseStream
 from torch_holdout._shared.checks import require_number
+from torch_holdout.accounting import Charge, Concentrated, Pure
+from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 
 _SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
@@ -157,6 +160,57 @@ class Mechanism(ABC):
     def charge_per_step(self, units: int) -> float:
         """Return the same in the mechanism's currency."""
         return self.epsilon_per_step(units)
+
+    def release_charge(self, units: int) -> float:
+        """Return what one release costs with its round of comparisons, in the currency."""
+        return self.charge_per_step(units) * (2 if self.compares else 1)
+
+    def budget_charges(self, units: Collection[int], budget: int) -> list[Charge]:
+        r"""Return what a full budget charges, from registered parameters alone.
+
+        A mechanism that compares: B answers and at most B rounds at the largest a; each other units
+        value may leave one more round open. Rounds of different units values interleave, which pure
+        mechanisms may (concurrent composition, Vadhan and Wang 2021). One that answers everything:
+        B answers. Constant from creation, so it covers adaptive queries and stopping early.
+
+        Example:
+            >>> from torch_holdout.mechanisms import LaplaceMechanism, Thresholdout
+            >>> LaplaceMechanism(epsilon=0.1).budget_charges({500}, budget=20)
+            [Pure(epsilon=0.1, count=20)]
+            >>> rule = Thresholdout(threshold=0.1, sigma=0.02, guess="last")
+            >>> rule.budget_charges({100, 500}, budget=20)
+            [Pure(epsilon=0.5, count=40), Pure(epsilon=0.1, count=1)]
+        """
+        steps = sorted((self.charge_per_step(u) for u in set(units)), reverse=True)
+        if self.currency == "rho":
+            return [Concentrated(steps[0], budget)]
+        if not self.compares:
+            return [Pure(steps[0], budget)]
+        return [Pure(steps[0], 2 * budget), *(Pure(step) for step in steps[1:])]
+
+    def is_private(self) -> bool:
+        """Whether the noise gives any privacy."""
+        return math.isfinite(self.charge_per_step(1))
+
+    def channel(self, *, units: int, resolution: int, grid: int, **statistic: Any) -> Channel:
+        """Return how one statistic's value becomes an answer, for the certificate.
+
+        Example:
+            >>> from torch_holdout.mechanisms import LaplaceMechanism
+            >>> channel = LaplaceMechanism(epsilon=0.1).channel(units=500, resolution=1, grid=64)
+            >>> channel.sigma, channel.rule
+            (0.02, None)
+        """
+        return Channel(
+            units=units,
+            resolution=resolution,
+            grid=grid,
+            sigma=self.noise_scale(units, resolution) / (units * resolution),
+            noise="gaussian" if self.currency == "rho" else "laplace",
+            threshold=self.guess_distance(),
+            rule=self.guess_rule,
+            **statistic,
+        )
 
     def noise_scale(self, units: int, resolution: int) -> float:
         """Return the scale of the answer noise in levels."""

@@ -31,7 +31,6 @@ from torch_holdout.bounds.single_query import hoeffding
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Ladder, Mechanism, Thresholdout
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
-from torch_holdout.mechanisms.terms import channel_of, charges_of, is_private
 
 Purpose = Literal["early-stopping", "curve", "search"]
 PURPOSES = ("early-stopping", "curve", "search")
@@ -369,9 +368,9 @@ class _Setting:
         )
 
     def _loss(self, budget: int) -> PrivacyLoss | None:
-        if not is_private(self.mechanism):
+        if not self.mechanism.is_private():
             return None
-        return PrivacyLoss(tuple(charges_of(self.mechanism, {self.size}, budget)))
+        return PrivacyLoss(tuple(self.mechanism.budget_charges({self.size}, budget)))
 
     def fitting(self, failure: float, tolerance: float) -> int:
         """Return the largest budget whose certificate is within a tolerance; 0 if none is."""
@@ -382,8 +381,8 @@ class _Setting:
         return largest_whole(holds, 1, min(self.queries, _LARGEST_BUDGET)) or 0
 
     def _channel(self) -> Channel:
-        return channel_of(
-            self.mechanism, units=self.size, resolution=DEFAULT_RESOLUTION, grid=self.grid
+        return self.mechanism.channel(
+            units=self.size, resolution=DEFAULT_RESOLUTION, grid=self.grid
         )
 
 
@@ -405,7 +404,7 @@ class _Draft:
 
     @property
     def epsilon(self) -> float:
-        charges = charges_of(self.setting.mechanism, {self.setting.size}, self.budget)
+        charges = self.setting.mechanism.budget_charges({self.setting.size}, self.budget)
         return compose(charges, self.delta).epsilon
 
     @property

@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from torch_holdout._shared.plural import counted
-from torch_holdout._shared.text import up
+from torch_holdout._shared.text import counted, up
 from torch_holdout.accounting import sampling_delta
 from torch_holdout.ledger import RecordsSummary
 from torch_holdout.ledger.schema import ZEPTO

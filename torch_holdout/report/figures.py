@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.report.summary import RecordsReport, Run, Shown, Stale, StatisticReport
 from torch_holdout.report.svg import (
     circle,

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
 from torch_holdout.report import figures, verdict, wording
 from torch_holdout.report.summary import Report

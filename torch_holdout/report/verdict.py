@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.bounds.certificate import confidence_text
 from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (

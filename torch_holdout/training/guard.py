@@ -23,7 +23,7 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.distributed import rank_and_world
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutWarning,
@@ -167,7 +167,7 @@ class HoldoutGuardHooks:
         )
         require_batches(getattr(pl_module, self._step_name()))
         self._require_guesses()
-        if self.holdout.status().exhausted and stage == "fit":
+        if self.holdout.exhausted and stage == "fit":
             raise BudgetExhaustedError(
                 f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
                 f"its budget ({counted(self.holdout.budget, 'release')}) is spent. Bring a fresh "

@@ -14,7 +14,7 @@ from torchmetrics.wrappers import BootStrapper
 from torch_holdout._fingerprints.weights import WeightsFingerprint, weights_fingerprint
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.distributed import rank_and_world
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutError,

@@ -9,8 +9,7 @@ from torch import nn
 
 from torch_holdout._fingerprints.weights import weights_fingerprint
 from torch_holdout._shared.checks import require_instance
-from torch_holdout._shared.plural import counted
-from torch_holdout._shared.text import outwards
+from torch_holdout._shared.text import counted, outwards
 from torch_holdout.bounds.certificate import Interval
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -46,7 +45,7 @@ class Claim:
         failure: The probability that any of them is wrong.
         position: Which query of the ledger it is.
         fresh: Whether the winner was asked again after it was chosen.
-        account: The account's public mark (``holdout.status().account``).
+        account: The account's public mark (``holdout.account``).
 
     Example:
         >>> print(Claim(trial="7", step=3, statistic="val_acc", value=0.91, low=0.83, high=0.96,
@@ -94,7 +93,7 @@ def best_claim(
     sign = 1 if holdout.statistics[statistic].mode == "max" else -1
     # The earliest of equals: a repeat of the same weights came later.
     best = max(known, key=lambda p: (sign * released[p.position].value, -p.position))
-    account = holdout.status().account
+    account = holdout.account
     return _claim(released[best.position], account, trial=best.trial, step=best.step, fresh=False)
 
 
@@ -138,7 +137,7 @@ def reask(
     """
     require_instance("claim", claim, Claim)
     require_instance("model", model, nn.Module)
-    if claim.fresh or claim.account != holdout.status().account:
+    if claim.fresh or claim.account != holdout.account:
         raise InvalidArgumentError(
             "Expected a claim of this account's study that has not been asked afresh yet; this one "
             "has, or is another account's. Nothing was charged."

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, final
 
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
@@ -78,7 +78,7 @@ def sharing(
     """
     name = one_statistic(holdout, statistic)
     _require_direction(trial.study, holdout, name)
-    if holdout.status().exhausted:
+    if holdout.exhausted:
         _end(trial.study, holdout)
     shared = SharedTrial(trial, holdout, name)
     try:
@@ -86,7 +86,7 @@ def sharing(
             yield shared
     except BudgetExhaustedError:
         _end(trial.study, holdout)
-    if holdout.status().exhausted:
+    if holdout.budget_left == 0:
         _stop(trial.study)
 
 
@@ -114,7 +114,7 @@ class SharedTrial:
         self._trial = trial
         self._holdout = holdout
         self._statistic = statistic
-        self._account = holdout.status().account
+        self._account = holdout.account
         self._value: float | None = None
         self._step = -1
 
@@ -215,7 +215,7 @@ def claim(
     """
     name = one_statistic(holdout, statistic)
     states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-    account = holdout.status().account
+    account = holdout.account
     found = [
         pointer
         for trial in study.get_trials(deepcopy=False, states=states)

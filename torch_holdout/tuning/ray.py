@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torch_holdout._shared.checks import require_instance
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
@@ -67,7 +67,7 @@ class _Trial:
 
     def __init__(self, holdout: ReusableHoldout) -> None:
         self.holdout = holdout
-        self.account = holdout.status().account
+        self.account = holdout.account
         self.reported = False
         self.withheld = False
 
@@ -102,7 +102,7 @@ def sharing(
         'train'
     """
     require_instance("holdout", holdout, ReusableHoldout)
-    address = holdout.status().ledger
+    address = holdout.address
     if address.startswith("memory://"):
         raise InvalidArgumentError(
             "Expected a ledger that other processes reach, but a memory:// ledger stays in its "
@@ -212,7 +212,7 @@ def claim(
         this account, but there is none, so nothing can be claimed: ...
     """
     name = one_statistic(holdout, statistic)
-    account = holdout.status().account
+    account = holdout.account
     found = [pointer for result in results for pointer in _pointers(result, name, account)]
     return best_claim(found, holdout, name, failure)
 
@@ -259,7 +259,7 @@ def _run(
     trial = _Trial(holdout)
     token = _running.set(trial)
     try:
-        if holdout.status().exhausted:
+        if holdout.exhausted:
             _end(holdout)
         with named_run(as_run_name(f"trial {tune.get_context().get_trial_name()}")):
             train(config, holdout)
@@ -270,7 +270,7 @@ def _run(
         _running.reset(token)
     if trial.withheld and not trial.reported:
         # Tune breaks off the sweep when a trial ends without its metric: say that there is none.
-        nothing = Answer(math.nan, "exhausted", holdout.status().budget_left)
+        nothing = Answer(math.nan, "exhausted", holdout.budget_left)
         rows = [_row(name, nothing, trial.account) for name in holdout.statistics]
         tune.report({key: value for row in rows for key, value in row.items()})
 

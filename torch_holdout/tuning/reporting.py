@@ -77,4 +77,4 @@ def require_one_process(trainer: Any) -> None:
 
 
 def _place(holdout: ReusableHoldout) -> tuple[str, str]:
-    return holdout.status().ledger, holdout.name
+    return holdout.address, holdout.name

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import sqlalchemy as sa
 
-from torch_holdout._shared.plural import counted
+from torch_holdout._shared.text import counted
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import Backend, reason, stored_version
 from torch_holdout.ledger.engines import backend_for

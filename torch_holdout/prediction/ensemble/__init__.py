@@ -1,1 +1,4 @@
-"""Members trained apart from each other on disjoint parts. Answers leave through ``prediction/predictor.py`` only."""
+"""Members trained apart from each other on disjoint parts, and their votes.
+
+Answers leave through ``prediction/predictor.py`` only.
+"""

@@ -1,1 +1,4 @@
-"""Models fitted so that one record moves them little: what ``prediction/mechanisms/stable_erm.py`` answers from."""
+"""Models fitted so that one record moves them little.
+
+Their noisy answers are ``prediction/mechanisms/stable_erm.py``.
+"""
