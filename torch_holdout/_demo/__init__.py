@@ -1,1 +1,1 @@
-"""What ``torch-holdout demo`` runs. Other experiments stay outside the package."""
+"""The code that ``torch-holdout demo`` runs. Other experiments stay outside the package."""

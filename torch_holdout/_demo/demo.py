@@ -1,4 +1,4 @@
-"""The demo: a guarded run, what its number is worth, and why anyone should care."""
+"""The demo: a guarded run, the certificate of its result, and an attack."""
 
 import math
 import tempfile
@@ -20,7 +20,7 @@ SIZE, QUERIES, BUDGET = 1000, 500, 20
 
 
 def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, Any]:
-    """Run both parts, tell what happened, and draw it (or write it down without matplotlib).
+    """Run both parts, print what happened, and draw it (a table without matplotlib).
 
     Args:
         picture: Where the picture goes; the report of the run goes beside it.
@@ -74,7 +74,7 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
 
 
 def written(run: Run, raw: Attack, guarded: Attack) -> str:
-    """Write both parts as a table, for whoever cannot draw."""
+    """Format both parts as a table, where matplotlib is missing."""
     rows = [f"{'epoch':>5}  {'published':>9}  {'fresh data':>10}  {'left':>4}  what it is"]
     for epoch in run.epochs:
         mark = " <- chosen" if epoch is run.chosen else ""
@@ -188,7 +188,7 @@ def _attack(console: Any) -> tuple[Attack, Attack, int]:
 
 
 def _say_where(console: Any, picture: Path, page: Path) -> None:
-    """Name the files, and what would make them better."""
+    """Print the files, and which extra would improve them."""
     kind = "table" if picture.suffix == ".txt" else "picture"
     console.print(f"\nBoth parts in one {kind}: {picture}")
     console.print(f"The run's report, for a browser: {page}")
@@ -198,7 +198,7 @@ def _say_where(console: Any, picture: Path, page: Path) -> None:
 
 
 def _require_place(picture: Path) -> None:
-    """Refuse a folder that cannot be made or written to."""
+    """Raise unless the folder can be created and written to."""
     try:
         picture.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=picture.parent):

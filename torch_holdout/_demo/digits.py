@@ -29,7 +29,7 @@ BLUR = 0.7  # makes generated patterns about as hard to tell apart as the digits
 @final
 @dataclass(frozen=True)
 class Epoch:
-    """What was published after an epoch, beside the value on fresh data."""
+    """The values published after an epoch, beside those on fresh data."""
 
     number: int
     published: float
@@ -67,7 +67,7 @@ def splits(seed: int = 0) -> tuple[TensorDataset, TensorDataset, TensorDataset]:
 
 
 def has_digits() -> bool:
-    """Whether scikit-learn is there, whose digits are real; patterns are generated otherwise."""
+    """Whether scikit-learn is installed, for its digits; without it patterns are generated."""
     return find_spec("sklearn") is not None
 
 
@@ -151,7 +151,7 @@ def _network(pl: Any) -> Any:
 
 def _recorder(pl: Any, guard: Any, fresh: TensorDataset) -> Any:
     class Recorder(pl.Callback):  # type: ignore[misc]
-        """Writes down what was published, and the truth on fresh data for comparison."""
+        """Record what was published, and the value on fresh data."""
 
         def __init__(self) -> None:
             self.epochs: list[Epoch] = []

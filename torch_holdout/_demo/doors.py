@@ -1,4 +1,4 @@
-"""What an analyst of the experiments can ask: a raw holdout, or a guarded one.
+"""The holdouts an analyst of the experiments asks: a raw one and a guarded one.
 
 A question is a table of values, [2, n]: first the n examples of the holdout, then n examples of the
 analyst's own, which only a mechanism that compares with a training value reads.
@@ -33,7 +33,7 @@ STATISTIC = "value"
 @final
 @dataclass(frozen=True)
 class Scale:
-    """What is asked: a statistic, its value by chance, and one example's standard deviation."""
+    """A statistic, its value by chance, and one example's standard deviation."""
 
     statistic: Statistic
     chance: float
@@ -56,7 +56,7 @@ INNER_PRODUCT = Scale(BoundedMean(-4.0, 4.0, mode="max"), chance=0.0, deviation=
 
 
 class Door(ABC):
-    """Where questions are answered; ``releases`` counts the answers that read the holdout."""
+    """A holdout to ask; ``releases`` counts the answers that read it."""
 
     releases: int = 0
 
@@ -66,12 +66,12 @@ class Door(ABC):
 
     @abstractmethod
     def claim(self, values: Tensor, query: str) -> float:
-        """Say what may be claimed of the final values, [2, n]."""
+        """Return what may be claimed for the final values, [2, n]."""
 
 
 @final
 class RawDoor(Door):
-    """Tells everyone the holdout's mean, as validation loops do.
+    """Answer with the holdout's mean, as validation loops do.
 
     Example:
         >>> door = RawDoor()
@@ -113,7 +113,7 @@ class GuardedDoor(Door):
         self._last = math.nan
 
     def ask(self, values: Tensor, queries: Sequence[str | WeightsFingerprint]) -> Tensor:
-        """Answer until one release is left: whoever goes on would have nothing to claim."""
+        """Answer until one release is left: it is needed for the claim."""
         answers: list[float] = []
         for value, query in zip(values, queries, strict=True):
             if self._left <= 1:

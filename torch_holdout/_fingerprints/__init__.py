@@ -1,1 +1,1 @@
-"""What identifies code, data and weights. Nothing is stored here: that is ``ledger/``."""
+"""Fingerprints of code, data and weights. Storing them belongs to ``ledger/``."""

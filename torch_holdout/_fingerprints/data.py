@@ -1,4 +1,4 @@
-"""Which data a holdout holds, so that renaming an account does not refill it.
+"""The fingerprint of a dataset, so that renaming an account does not refill it.
 
 An unsalted hash of the data would tell anyone who holds a candidate record set whether it is the
 holdout. So the digest stays in memory, sealed, and the ledger keeps only its HMAC under a secret of
@@ -24,7 +24,7 @@ class SizedDataset(Protocol):
 
 @final
 class DataFingerprint:
-    """What ``th.fingerprint`` returns: usable by a holdout, readable by nobody."""
+    """A sealed hash of a dataset: a holdout can use it, nothing shows it."""
 
     __slots__ = ("_digest", "size")
 

@@ -1,4 +1,4 @@
-"""One way to turn values into bytes, so that equal content has an equal hash everywhere."""
+"""Canonical hashes: equal content has an equal hash in every process."""
 
 import functools
 import hashlib
@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class UnknownContentError(TypeError):
-    """A value has no canonical bytes."""
+    """Raised for a value without canonical bytes."""
 
 
 def digest(value: Any, *, lenient: bool = False) -> bytes:
@@ -49,7 +49,7 @@ def describe_function(function: Callable[..., Any]) -> str:
 
 
 def qualified_name(function: Callable[..., Any]) -> str:
-    """Return what a function is called in its source."""
+    """Return a function's qualified name."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
@@ -59,7 +59,7 @@ def without_addresses(text: str) -> str:
 
 
 def _function_parts(function: Any) -> list[Any]:
-    """Return what decides a function's result, as far as the function tells."""
+    """Return the parts of a function that decide its result."""
     if isinstance(function, functools.partial):
         return [function.func, function.args, function.keywords]
     if isinstance(function, types.MethodType):

@@ -1,4 +1,4 @@
-r"""Which model was asked about: a fingerprint of every parameter and buffer.
+r"""The fingerprint of a model: every parameter and buffer.
 
 The content is hashed where it lives. Each tensor is read as 32-bit words :math:`x_i`; a row of 1024
 words becomes :math:`\sum_i k_i x_i \bmod 2^{64}` with fixed random keys :math:`k_i`, rows are mixed
@@ -196,7 +196,7 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _require_readable(model: nn.Module) -> None:
-    """Refuse weights that are cut so that a process sees something else than its weights."""
+    """Raise if the weights are sharded so that a process cannot see its own."""
     for name, parameter in model.named_parameters():
         if getattr(parameter, "_fsdp_flattened", False):
             raise _unreadable(name, "FullyShardedDataParallel")
