@@ -1,4 +1,4 @@
-"""Metrics that are not the guard's: whoever owns them could read the holdout raw."""
+"""Metrics of a module and of its callbacks, from which the holdout could be read raw."""
 
 from collections.abc import Iterator
 from itertools import islice

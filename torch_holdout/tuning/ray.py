@@ -179,7 +179,7 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
         if answer is None or not tells_the_value(holdout.mechanism, answer):
             trial.withheld = True
             return
-        told |= _row(name, answer, trial.account)
+        told |= _reported(name, answer, trial.account)
     trial.reported = True
     tune.report(told, checkpoint=checkpoint)
 
@@ -266,11 +266,11 @@ def _run(
     if trial.withheld and not trial.reported:
         # Tune breaks off the sweep when a trial ends without its metric: say that there is none.
         nothing = Answer(math.nan, "exhausted", holdout.budget_left)
-        rows = [_row(name, nothing, trial.account) for name in holdout.statistics]
-        tune.report({key: value for row in rows for key, value in row.items()})
+        parts = [_reported(name, nothing, trial.account) for name in holdout.statistics]
+        tune.report({key: value for part in parts for key, value in part.items()})
 
 
-def _row(name: str, answer: Answer, account: str) -> dict[str, float | int | bool | str]:
+def _reported(name: str, answer: Answer, account: str) -> dict[str, float | int | bool | str]:
     return {
         name: answer.value,
         f"holdout/{name}/is_release": answer.is_release,
