@@ -1,7 +1,8 @@
 """The guards of one stage of a Trainer, and the module they have intercepted together."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -16,7 +17,7 @@ class Guard(Protocol):
 
     holdout: ReusableHoldout
     public: tuple[str, ...]
-    unguarded: str
+    unguarded: Literal["raise", "drop"]
     dataloader_idx: int
     public_dataloaders: tuple[int, ...]
 
@@ -39,8 +40,8 @@ class GuardSession:
         guards: All guards of the stage, in the Trainer's order.
     """
 
-    def __init__(self, guards: list[Any]) -> None:
-        self._guards: list[Guard] = guards
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self._guards = guards
         self._interception: Interception | None = None
         require_distinct(
             [guard.dataloader_idx for guard in guards],
