@@ -8,14 +8,7 @@ __all__ = ["HoldoutGuard"]
 
 
 class HoldoutGuard(HoldoutGuardHooks, Callback):
-    """Route validation through a holdout; arguments and behaviour are ``HoldoutGuardHooks``'.
+    """Guard the validation of a ``pytorch_lightning`` Trainer."""
 
-    Example:
-        >>> import torch_holdout as th
-        >>> holdout = th.ReusableHoldout(
-        ...     "memory://", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
-        ...     mechanism=th.Ladder(step=0.01), budget=20)
-        >>> guard = HoldoutGuard(holdout, public=("lr",))  # for pl.Trainer(callbacks=[guard, ...])
-        >>> guard.on_exhausted, isinstance(guard, Callback)
-        ('stop', True)
-    """
+
+HoldoutGuard.__doc__ = HoldoutGuardHooks.__init__.__doc__

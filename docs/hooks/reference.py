@@ -181,7 +181,10 @@ def _entry(name: Name) -> list[str]:
     if name.source != name.path:
         lines = [f"[](){{ #{name.path} }}", "", *lines]
     for base in _own_bases(name.value):
-        lines += ["", *_base_entry(name, base)]
+        if base.__init__.__doc__ == name.value.__doc__:
+            lines += ["    options:", "      inherited_members: [__init__]"]
+        else:
+            lines += ["", *_base_entry(name, base)]
     return lines
 
 

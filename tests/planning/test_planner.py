@@ -271,8 +271,7 @@ class TestPlan:
 
 class TestHoldoutFromAPlan:
     def holdout(self, plan, url="memory://", **changes):
-        arguments = {"name": "val", "statistics": {"val_acc": th.ZeroOne()}, "plan": plan}
-        return th.ReusableHoldout(url, **{**arguments, **changes})
+        return make_holdout(url, plan=plan, **changes)
 
     def test_takes_everything_from_the_plan(self):
         plan = th.plan(size=50, queries=10, budget=3)

@@ -12,32 +12,15 @@ import torch_holdout as th
 from torch import nn
 from torch_holdout.errors import (
     BudgetExhaustedError,
-    HoldoutError,
     HoldoutWarning,
     InvalidArgumentError,
     WeightsChangedError,
 )
 from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
-from torchmetrics.wrappers import BootStrapper, MetricTracker, MinMaxMetric
 
 from support.builders.holdouts import correct, make_holdout
+from support.builders.metrics import EXACT, RAW, SIZE, make_metric, run_pass
 from support.oracles.leaks import raw_hits
-
-EXACT = th.Thresholdout(threshold=0.05, sigma=0.0, guess="last")
-SIZE = 97  # accuracies k/97 are not on the answer grid of 64ths
-RAW = 71 / SIZE
-
-
-def make_metric(model=None, *, holdout=None, **options):
-    holdout = holdout or make_holdout(size=SIZE, budget=20)
-    return th.ReusableHoldoutMetric(holdout, "val_acc", model=model, **options)
-
-
-def run_pass(metric, count=71, batch=10):
-    for values in correct(count, SIZE).split(batch):
-        metric.update(values)
-    return metric.compute()
 
 
 class Net(nn.Module):
@@ -267,74 +250,6 @@ class TestCopies:
             value = run_pass(metric)
             assert value == reference
             assert value.dtype == torch.float64
-
-
-class TestWrappers:
-    def test_collection_beside_ordinary_metrics(self):
-        holdout = make_holdout(
-            size=SIZE,
-            budget=20,
-            mechanism=EXACT,
-            statistics={"val_acc": th.ZeroOne(), "val_loss": th.CrossEntropy(5.0)},
-        )
-        collection = MetricCollection(
-            {
-                "plain": MulticlassAccuracy(num_classes=3, average="micro"),
-                "val_acc": th.ReusableHoldoutMetric(holdout, "val_acc"),
-                "val_loss": th.ReusableHoldoutMetric(holdout, "val_loss"),
-            }
-        )
-        generator = torch.Generator().manual_seed(0)
-        logits = torch.randn(SIZE, 3, generator=generator)
-        target = torch.randint(3, (SIZE,), generator=generator)
-        for x, y in zip(logits.split(20), target.split(20), strict=True):
-            collection.update(x, y)
-        found = collection.compute()
-        assert found["val_acc"] == pytest.approx(float(found["plain"]), abs=1 / 128)
-        loss = nn.functional.cross_entropy(logits, target)
-        assert found["val_loss"] == pytest.approx(float(loss), abs=5 / 128)
-        assert holdout.status().queries == 2
-        assert all(len(group) == 1 for group in collection.compute_groups.values())
-        collection.reset()
-        assert set(collection(logits, target)) == {"plain", "val_acc", "val_loss"}
-
-    def test_tracker(self):
-        tracker = MetricTracker(make_metric(), maximize=None)
-        for count in (10, 71, 40):
-            tracker.increment()
-            run_pass(tracker, count)
-        assert tracker.n_steps == 3
-        best, step = tracker.best_metric(return_step=True)
-        assert step == 1
-        assert best == pytest.approx(RAW, abs=0.2)
-        assert tracker._base_metric.holdout.status().queries == 3
-
-    def test_min_max(self):
-        wrapped = MinMaxMetric(make_metric())
-        for values in correct(71, SIZE).split(50):
-            wrapped.update(values)
-        found = wrapped.compute()
-        wrapped.compute()
-        assert found["max"] == found["raw"]
-        assert wrapped._base_metric.holdout.status().queries == 1
-
-    @pytest.mark.parametrize("strategy", ["multinomial", "poisson"])
-    def test_bootstrap_samples_are_not_the_holdout(self, strategy):
-        """A multinomial sample has the right size, but may hold one example many times."""
-        metric = make_metric()
-        boot = BootStrapper(metric, num_bootstraps=3, sampling_strategy=strategy)
-        boot.update(correct(71, SIZE))
-        with pytest.warns(HoldoutWarning, match="bootstrap"):
-            found = boot.compute()
-        assert found["mean"].isnan()
-        assert metric.holdout.status().queries == 0
-
-    def test_merge_state_is_refused(self):
-        metric, other = make_metric(), make_metric()
-        other.update(correct(5, 10))
-        for incoming in (other, {}):
-            with pytest.raises(HoldoutError, match="merged"):
-                metric.merge_state(incoming)
 
 
 class TestModel:

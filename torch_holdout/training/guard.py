@@ -1,16 +1,10 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
-import contextlib
 import functools
 import inspect
 import logging
-import math
-import os
 import warnings
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
-from itertools import chain
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -23,7 +17,6 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.distributed import rank_and_world
-from torch_holdout._shared.text import counted
 from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutWarning,
@@ -32,57 +25,38 @@ from torch_holdout.errors import (
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.holdout.runs import as_run_name, current_run, named_run
-from torch_holdout.training.evaluation import DIFF, Evaluation
-from torch_holdout.training.interception import Interception, Step
-from torch_holdout.training.metric import ReusableHoldoutMetric
+from torch_holdout.holdout.runs import current_run, named_run
+from torch_holdout.training.evaluation import Evaluation
+from torch_holdout.training.guesses import guess_batches, require_guesses
+from torch_holdout.training.interception import Step
 from torch_holdout.training.metric_watch import MetricWatch
-from torch_holdout.training.publishing import Published
+from torch_holdout.training.publishing import budget_left, publish
 from torch_holdout.training.requirements import (
-    BUDGET_IN_BAR,
+    budget_spent,
     checked_indices,
     checked_public,
     listed,
     require_batches,
-    require_distinct,
     require_in_order,
-    require_loaders,
     require_loggable,
     require_own_examples,
+    require_releases_left,
     require_whole_loader,
 )
+from torch_holdout.training.run_names import name_of_run
+from torch_holdout.training.session import GuardSession
 
 _log = logging.getLogger("torch_holdout")
 
 
 class HoldoutGuardHooks:
-    """Route validation through a holdout, so that every decision reads only guarded values.
+    """Holds all of ``HoldoutGuard`` but its base class, the ``Callback`` of a Lightning package.
 
-    The guarded step returns ``{statistic: per-example values}`` and logs nothing; the guard
-    accumulates on the device, asks the holdout once per full pass, and logs the answers in
-    ``on_validation_epoch_end``, before EarlyStopping, ModelCheckpoint, schedulers, loggers and the
-    progress bar read them. It logs each statistic under its own name, and ``holdout/budget_left``,
-    ``holdout/releases``, ``holdout/exhausted``, ``holdout/<statistic>/is_release`` and
-    ``.../is_stale`` (with several guards ``holdout/<holdout>/...``). The progress bar shows the
-    statistics, and the budget left as ``left``. A module that defines
-    ``holdout_step(batch, batch_idx)`` has that called instead of its ``validation_step``.
-
-    Args:
-        holdout: The account.
-        guess_dataloaders: Training examples for a mechanism that compares with the training value,
-            e.g. ``DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)``.
-        unguarded: What happens to any other ``self.log``, and any other metric that is updated,
-            during validation: ``"raise"``, or ``"drop"`` it with one warning.
-        public: Keys that may be logged as they are (learning rate, ...).
-        on_exhausted: ``"stop"`` the Trainer, ``"freeze"`` (go on; the last answer is repeated,
-            marked stale), or ``"raise"``.
-        dataloader_idx: Which validation loader is this holdout.
-        stage: ``"validate"`` (in ``fit`` and ``validate``) or ``"test"``.
-        public_dataloaders: Other loaders that may be evaluated without a guard.
-        version: Whatever else decides the values (preprocessing, decoding, ...).
-        prog_bar: Whether values and the budget are shown in the progress bar.
-        run: What the run is called in the report; None: the logger's folder, or when it started.
+    The text for users is the docstring of ``__init__``: editors show it where a guard is made, and
+    the bound classes take it as their own.
     """
+
+    _session: GuardSession | None = None  # from setup to teardown
 
     def __init__(
         self,
@@ -98,6 +72,46 @@ class HoldoutGuardHooks:
         prog_bar: bool = True,
         run: str | None = None,
     ) -> None:
+        """Route validation through a holdout, so that every decision reads only guarded values.
+
+        The guarded step returns ``{statistic: per-example values}`` and logs nothing; the guard
+        accumulates on the device, asks the holdout once per full pass, and logs the answers in
+        ``on_validation_epoch_end``, before EarlyStopping, ModelCheckpoint, schedulers, loggers and
+        the progress bar read them. It logs each statistic under its own name, and
+        ``holdout/budget_left``, ``holdout/releases``, ``holdout/exhausted``,
+        ``holdout/<statistic>/is_release`` and ``.../is_stale`` (with several guards
+        ``holdout/<holdout>/...``). The progress bar shows the statistics, and the budget left as
+        ``left``. A module that defines ``holdout_step(batch, batch_idx)`` has that called instead
+        of its ``validation_step``.
+
+        Args:
+            holdout: The account.
+            guess_dataloaders: Training examples for a mechanism that compares with the training
+                value, e.g.
+                ``DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)``.
+            unguarded: What happens to any other ``self.log``, and any other metric that is updated,
+                during validation: ``"raise"``, or ``"drop"`` it with one warning.
+            public: Keys that may be logged as they are (learning rate, ...).
+            on_exhausted: ``"stop"`` the Trainer, ``"freeze"`` (go on; the last answer is repeated,
+                marked stale), or ``"raise"``.
+            dataloader_idx: Which validation loader is this holdout.
+            stage: ``"validate"`` (in ``fit`` and ``validate``) or ``"test"``.
+            public_dataloaders: Other loaders that may be evaluated without a guard.
+            version: Whatever else decides the values (preprocessing, decoding, ...).
+            prog_bar: Whether values and the budget are shown in the progress bar.
+            run: What the run is called in the report; None: the logger's folder, or when it
+                started.
+
+        Example:
+            >>> import torch_holdout as th
+            >>> from torch_holdout.lightning import HoldoutGuard  # or .pytorch_lightning
+            >>> holdout = th.ReusableHoldout(
+            ...     "memory://", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+            ...     mechanism=th.Ladder(step=0.01), budget=20)
+            >>> guard = HoldoutGuard(holdout, public=("lr",))  # for Trainer(callbacks=[guard, ...])
+            >>> guard.on_exhausted, guard.holdout.budget_left
+            ('stop', 20)
+        """
         super().__init__()
         require_instance("holdout", holdout, ReusableHoldout)
         require_choice("unguarded", unguarded, ("raise", "drop"))
@@ -125,10 +139,6 @@ class HoldoutGuardHooks:
         self._warned: set[str] = set()
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
-        self._interception: Interception | None = None
-        # The guards of one stage share one interception, the first one's. Kept from setup, because
-        # a tuner takes the callbacks away while it runs the module.
-        self._team: list[HoldoutGuardHooks] = []
 
     # ---- what Lightning calls
 
@@ -153,45 +163,32 @@ class HoldoutGuardHooks:
         """Check the Trainer and the holdout before anything runs, then intercept the module."""
         if not self._applies(stage):
             return
-        guards = self._team = [
+        require_whole_loader(trainer, self.stage)
+        require_own_examples(trainer)
+        guards = [
             callback
             for callback in trainer.callbacks
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
-        require_whole_loader(trainer, self.stage)
-        require_own_examples(trainer)
-        require_distinct(
-            [guard.dataloader_idx for guard in guards],
-            [guard.holdout.name for guard in guards],
-            [name for guard in guards for name in guard.holdout.statistics],
-        )
+        first = guards[0] is self
+        self._session = GuardSession(guards) if first else guards[0]._session
         require_batches(getattr(pl_module, self._step_name()))
-        self._require_guesses()
-        if self.holdout.exhausted and stage == "fit":
-            raise BudgetExhaustedError(
-                f"Expected holdout {self.holdout.name!r} to have releases left for a new fit, but "
-                f"its budget ({counted(self.holdout.budget, 'release')}) is spent. Bring a fresh "
-                f"holdout, or train without one."
-            )
-        self._started_as = _name_of(trainer)
+        require_guesses(self.holdout, self.guess_dataloaders)
+        if stage == "fit":
+            require_releases_left(self.holdout)
+        self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
-        if guards[0] is self:
-            self._interception = Interception(
-                pl_module,
-                [callback for callback in trainer.callbacks if callback not in guards],
-                step=self._step_name(),
-                on_step=lambda step, args, kwargs: self._route(trainer, step, args, kwargs),
-                on_log=lambda name, value: self._may_log(trainer, name, value),
-            )
+        if first:
+            self._joined().intercept(trainer, pl_module, self._step_name())
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Put the module and the callbacks back as they were."""
-        self._release_module()
+        self._end_session()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Put everything back also when the run fails: Lightning calls no teardown then."""
-        self._release_module()
+        self._end_session()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Show a resumed run its last values (not through ``log``: a stale one would win)."""
@@ -202,14 +199,13 @@ class HoldoutGuardHooks:
         """Check that every loader is guarded or declared public."""
         if self.stage == "validate":
             sanity = trainer.sanity_checking
-            self._require_guarded(
-                trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
-            )
+            batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
+            self._joined().require_guarded(len(batches), self.stage)
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
         if self.stage == "test":
-            self._require_guarded(trainer.num_test_batches)
+            self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
@@ -257,38 +253,6 @@ class HoldoutGuardHooks:
         )
         self._watch = MetricWatch([pl_module, *trainer.callbacks])
 
-    def _route(
-        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Hand a batch to the guard of its loader, or to the module if the loader is public."""
-        if not _evaluating(trainer):
-            return step(*args, **kwargs)  # the module calls its own step on training data
-        index = self._loader_of(args, kwargs)
-        for guard in self._team:
-            if guard.dataloader_idx == index:
-                guard._guarded_step(trainer, step, args, kwargs)
-                return None  # outputs would carry raw values to every callback
-        with self._shared_interception().opened():
-            output = step(*args, **kwargs)
-        for guard in self._team:
-            guard._watch.count()
-        return output
-
-    def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Return which loader a batch is from; never guess between a public and a guarded one."""
-        if "dataloader_idx" in kwargs or len(args) > 2:
-            return int(kwargs.get("dataloader_idx", args[2] if len(args) > 2 else 0))
-        if {guard.dataloader_idx for guard in self._team} != {0} or self._public_loaders():
-            raise InvalidArgumentError(
-                "Expected to be told which loader each batch is from, but the step got no "
-                "dataloader_idx. Give the loaders as a list (sequential), and the step a "
-                "`dataloader_idx` argument."
-            )
-        return 0
-
-    def _public_loaders(self) -> set[int]:
-        return {index for guard in self._team for index in guard.public_dataloaders}
-
     def _guarded_step(
         self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
@@ -299,28 +263,13 @@ class HoldoutGuardHooks:
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
             evaluation.look_at_weights()
-            for batch in self._guess_batches(trainer):
+            for batch in guess_batches(trainer, self.holdout, self.guess_dataloaders):
                 evaluation.add_guess(run(batch, *args[1:]))
         output = run(*args)
         self._refuse_metrics()
         evaluation.add(output)
         if not sanity:
             evaluation.look_when_complete()
-
-    def _guess_batches(self, trainer: Any) -> Iterator[Any]:
-        """Yield this rank's batches of training examples, as Lightning would hand them over."""
-        if self.guess_dataloaders is None or not self.holdout.mechanism.wants_guess():
-            return
-        rank, world = rank_and_world()
-        module = trainer.lightning_module
-        loaders = list(listed(self.guess_dataloaders))
-        if self.holdout.mechanism.estimation_sets is not None:
-            loaders = [loaders[self.holdout.estimation_set()]]
-        for index, batch in enumerate(chain.from_iterable(loaders)):
-            if index % world == rank:
-                batch = trainer.precision_plugin.convert_input(batch)
-                batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
-                yield trainer.strategy.batch_to_device(batch, dataloader_idx=0)
 
     def _refuse_metrics(self) -> None:
         """Refuse the module's own metrics: it could read them raw."""
@@ -336,20 +285,9 @@ class HoldoutGuardHooks:
         self._watch.reset(touched)
         self._warn_once(f"metrics {touched} were reset after each batch of the holdout")
 
-    def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
-        guards = self._team
-        public = any(name in guard.public for guard in guards)
-        if not _evaluating(trainer) or public or isinstance(value, ReusableHoldoutMetric):
-            return True
-        if all(guard.unguarded == "drop" for guard in guards):
-            self._warn_once(f"self.log({name!r}, ...) was dropped during validation")
-            return False
-        registered = any(name in guard.holdout.statistics for guard in guards)
-        advice = f" If it does not depend on the holdout, pass public=({name!r},)."
-        raise UnguardedLogError(
-            f"Expected nothing but guarded values during validation, but {name!r} was logged; its "
-            f"value is not shown here.{'' if registered else advice} {DIFF}"
-        )
+    def _accept_metrics(self) -> None:
+        """Let the module's own metrics have what a public loader added."""
+        self._watch.count()
 
     # ---- after a pass
 
@@ -365,9 +303,14 @@ class HoldoutGuardHooks:
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
-        self._publish()
-        left = min(answer.budget_left for answer in self.answers.values())
-        if left == 0 and self.on_exhausted == "stop" and trainer.state.fn == "fit":
+        self._last |= {
+            name: answer.value
+            for name, answer in self.answers.items()
+            if answer.kind != "exhausted"
+        }
+        publish(self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar)
+        spent = budget_left(self.answers) == 0
+        if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
             if not trainer.should_stop and trainer.is_global_zero:
                 _log.warning(
                     "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop').",
@@ -376,45 +319,13 @@ class HoldoutGuardHooks:
             trainer.should_stop = True
 
     def _meet_exhaustion(self, refused: list[str]) -> None:
-        releases = counted(self.holdout.budget, "release")
-        problem = f"The budget of holdout {self.holdout.name!r} ({releases}) is spent"
+        problem = budget_spent(self.holdout)
         if self.on_exhausted == "raise":
             raise BudgetExhaustedError(
                 f"{problem}; {refused} got no answer. Stop here and report, or bring a fresh "
                 f"holdout."
             )
         self._warn_once(f"{problem}; {refused} repeat the run's last answers, which are stale")
-
-    def _publish(self) -> None:
-        prefix, short = "holdout", BUDGET_IN_BAR
-        if len(self._team) > 1:
-            prefix, short = f"holdout/{self.holdout.name}", f"{short}/{self.holdout.name}"
-        left = min(answer.budget_left for answer in self.answers.values())
-        # First and short: bars cut what does not fit in a line. Loggers get the long key instead.
-        self._send(short, left, show=True, logger=False)
-        for name, answer in self.answers.items():
-            if answer.kind != "exhausted":
-                self._last[name] = answer.value
-            self._send(name, self._last.get(name, math.nan), show=True)
-            self._send(f"{prefix}/{name}/is_release", answer.is_release)
-            self._send(f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
-        self._send(f"{prefix}/budget_left", left)
-        self._send(f"{prefix}/releases", self.holdout.budget - left)
-        self._send(f"{prefix}/exhausted", left == 0)
-
-    def _send(
-        self, name: str, value: float, *, show: bool = False, logger: bool | None = None
-    ) -> None:
-        self._shared_interception().log(
-            name,
-            Published(value),
-            prog_bar=show and self.prog_bar,
-            logger=logger,  # None: if there is one
-            on_step=False,
-            on_epoch=True,
-            batch_size=1,
-            metric_attribute=name,  # so that Lightning does not look for it in the module
-        )
 
     # ---- helpers
 
@@ -432,64 +343,18 @@ class HoldoutGuardHooks:
     def _applies(self, stage: str) -> bool:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
-    def _shared_interception(self) -> Interception:
-        found = self._team[0]._interception if self._team else None
-        if found is None:
+    def _joined(self) -> GuardSession:
+        if self._session is None:
             raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
-        return found
+        return self._session
 
-    def _release_module(self) -> None:
-        self._evaluation, self._watch, self._team = None, MetricWatch([]), []
-        if self._interception is not None:
-            self._interception.restore()
-            self._interception = None
-
-    def _require_guesses(self) -> None:
-        """Refuse a mechanism that compares with training values without loaders for them."""
-        require_loaders(self.guess_dataloaders)
-        if self.holdout.mechanism.wants_guess() and self.guess_dataloaders is None:
-            raise InvalidArgumentError(
-                f"Expected `guess_dataloaders` for holdout {self.holdout.name!r}, because its "
-                f"mechanism compares with the training value. Pass e.g. guess_dataloaders="
-                f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)."
-            )
-        sets = self.holdout.mechanism.estimation_sets
-        given = len(list(listed(self.guess_dataloaders)))
-        if sets is not None and given != sets:
-            raise InvalidArgumentError(
-                f"Expected one guess loader for each of {sets} estimation sets, but got {given}."
-            )
-
-    def _require_guarded(self, batches: Sequence[Any]) -> None:
-        guards = self._team
-        guarded = {guard.dataloader_idx for guard in guards}
-        public = self._public_loaders()
-        loaders = set(range(len(batches)))
-        if loaders - guarded - public or guarded - loaders:
-            raise InvalidArgumentError(
-                f"Expected every {self.stage} loader to have a guard or to be declared public, but "
-                f"there are loaders {sorted(loaders)}, guards for {sorted(guarded)} and public "
-                f"{sorted(public)}. Add HoldoutGuard(..., dataloader_idx=i), or "
-                f"public_dataloaders=(i,) if loader i holds no holdout data."
-            )
+    def _end_session(self) -> None:
+        self._evaluation, self._watch = None, MetricWatch([])
+        if self._session is not None:
+            self._session.restore()
+            self._session = None
 
     def _warn_once(self, what: str) -> None:
         if what not in self._warned:
             self._warned.add(what)
             warnings.warn(f"HoldoutGuard: {what}.", HoldoutWarning, stacklevel=3)
-
-
-def _name_of(trainer: Any) -> str:
-    """Name a run by its logger's folder (loggers without one are not asked), or by the time."""
-    folder = None
-    if trainer.is_global_zero:
-        with contextlib.suppress(Exception):  # whatever a logger does, a label stops no run
-            folder = Path(trainer.logger.log_dir)
-    if folder is None:
-        start = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return f"{trainer.state.fn.value} of {start}, process {os.getpid()}"
-    return as_run_name("/".join(folder.parts[-2:]))
-
-
-def _evaluating(trainer: Any) -> bool:
-    return bool(trainer.sanity_checking or trainer.validating or trainer.testing)

@@ -13,19 +13,19 @@ from torchmetrics.wrappers import BootStrapper
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint, weights_fingerprint
 from torch_holdout._noise.streams import fresh_secret
+from torch_holdout._shared.checks import require_choice, require_instance
 from torch_holdout._shared.distributed import rank_and_world
-from torch_holdout._shared.text import counted
 from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutError,
     HoldoutWarning,
-    InvalidArgumentError,
     PartialPassError,
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.statistics.bounded_mean import SealedSums
 from torch_holdout.training.eval_mode import require_eval
+from torch_holdout.training.requirements import budget_spent
 
 _FRAMES_TO_LOOK_AT = 8
 
@@ -76,20 +76,11 @@ class ReusableHoldoutMetric(Metric):
         on_exhausted: Literal["raise", "freeze"] = "raise",
     ) -> None:
         super().__init__(sync_on_compute=False)
-        if not isinstance(holdout, ReusableHoldout):
-            raise InvalidArgumentError(
-                f"Expected `holdout` to be a ReusableHoldout, but got {type(holdout).__name__}."
-            )
-        if model is not None and not isinstance(model, nn.Module):
-            raise InvalidArgumentError(
-                f"Expected `model` to be a torch module, but got {type(model).__name__}."
-            )
-        if not isinstance(version, str):
-            raise InvalidArgumentError(f"Expected `version` to be text, but got {version!r}.")
-        if on_exhausted not in ("raise", "freeze"):
-            raise InvalidArgumentError(
-                f"Expected `on_exhausted` to be 'raise' or 'freeze', but got {on_exhausted!r}."
-            )
+        require_instance("holdout", holdout, ReusableHoldout)
+        require_instance("version", version, str)
+        require_choice("on_exhausted", on_exhausted, ("raise", "freeze"))
+        if model is not None:
+            require_instance("model", model, nn.Module)
         holdout.accumulator(name)  # raises for an unknown statistic
         self.holdout = holdout
         self.statistic_name = name
@@ -115,8 +106,10 @@ class ReusableHoldoutMetric(Metric):
         """Add a batch: per-example values, or what the statistic's own function takes."""
         if self._seen_weights is None and self._model.target is not None:
             self._seen_weights = self._look_at(self._model.target)
-        self._resampled = self._resampled or _inside_bootstrap()
-        self._sums = self._sums or self._new_sums()
+        if self._sums is None:
+            # Once a pass: BootStrapper updates copies of its own, from their first batch on.
+            self._resampled = _inside_bootstrap()
+            self._sums = self._new_sums()
         self._asked = False
         self._sums.update(*values, **named)
 
@@ -218,11 +211,7 @@ class ReusableHoldoutMetric(Metric):
         return answer.value
 
     def _exhausted(self, answer: Answer) -> float:
-        problem = (
-            f"The budget of holdout {self.holdout.name!r} "
-            f"({counted(self.holdout.budget, 'release')}) is spent; "
-            f"{self.statistic_name!r} was not answered."
-        )
+        problem = f"{budget_spent(self.holdout)}; {self.statistic_name!r} was not answered."
         if self.on_exhausted == "raise":
             raise BudgetExhaustedError(
                 f"{problem} Stop here and report, pass on_exhausted='freeze' to repeat the last "

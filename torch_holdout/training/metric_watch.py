@@ -1,4 +1,4 @@
-"""Metrics that are not the guard's: whoever owns them could read the holdout raw."""
+"""Metrics of a module and of its callbacks, from which the holdout could be read raw."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -45,14 +45,14 @@ class MetricWatch:
 
 def _metrics_of(owners: list[Any]) -> dict[str, Metric]:
     """Find the metrics that are not ours, each once, also in plain lists and dictionaries."""
-    found: dict[int, tuple[str, Metric]] = {}
+    by_identity: dict[int, tuple[str, Metric]] = {}
     for owner in owners:
         places = {type(owner).__name__: owner} if isinstance(owner, nn.Module) else {}
         places |= {f"{type(owner).__name__}.{key}": value for key, value in vars(owner).items()}
         for place, value in places.items():
             for path, metric in _metrics_in(value, place):
-                found.setdefault(id(metric), (path, metric))
-    return dict(found.values())
+                by_identity.setdefault(id(metric), (path, metric))
+    return dict(by_identity.values())
 
 
 def _metrics_in(value: Any, path: str, depth: int = 2) -> Iterator[tuple[str, Metric]]:

@@ -1,10 +1,17 @@
-"""A number on its way to Lightning's loggers, callbacks and progress bars."""
+"""The answers of a pass, on their way to Lightning's loggers, callbacks and progress bars."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.results import Answer
+from torch_holdout.training.requirements import BUDGET_IN_BAR
+from torch_holdout.training.session import GuardSession
 
 
 class Published(Metric):
@@ -32,3 +39,60 @@ class Published(Metric):
     def compute(self) -> Tensor:
         """Return the number."""
         return self._value
+
+
+def publish(
+    session: GuardSession,
+    holdout: ReusableHoldout,
+    answers: Mapping[str, Answer],
+    last: Mapping[str, float],
+    *,
+    prog_bar: bool,
+) -> None:
+    """Log the answers of a pass and the budget that is left.
+
+    Args:
+        session: Where guarded values are logged.
+        holdout: The account that answered.
+        answers: By statistic.
+        last: What each statistic was last answered; a stale answer repeats it.
+        prog_bar: Whether the progress bar shows the statistics and the budget.
+    """
+    prefix, short = "holdout", BUDGET_IN_BAR
+    if session.has_several_guards:
+        prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
+    left = budget_left(answers)
+    # First and short: bars cut what does not fit in a line. Loggers get the long key instead.
+    _send(session, short, left, prog_bar=prog_bar, logger=False)
+    for name, answer in answers.items():
+        _send(session, name, last.get(name, math.nan), prog_bar=prog_bar)
+        _send(session, f"{prefix}/{name}/is_release", answer.is_release)
+        _send(session, f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
+    _send(session, f"{prefix}/budget_left", left)
+    _send(session, f"{prefix}/releases", holdout.budget - left)
+    _send(session, f"{prefix}/exhausted", left == 0)
+
+
+def budget_left(answers: Mapping[str, Answer]) -> int:
+    """Return how many releases were left after the last of several answers."""
+    return min(answer.budget_left for answer in answers.values())
+
+
+def _send(
+    session: GuardSession,
+    name: str,
+    value: float,
+    *,
+    prog_bar: bool = False,
+    logger: bool | None = None,
+) -> None:
+    session.log(
+        name,
+        Published(value),
+        prog_bar=prog_bar,
+        logger=logger,  # None: if there is one
+        on_step=False,
+        on_epoch=True,
+        batch_size=1,
+        metric_attribute=name,  # so that Lightning does not look for it in the module
+    )

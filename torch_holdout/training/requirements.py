@@ -7,7 +7,9 @@ from typing import Any
 from torch.utils.data import RandomSampler
 
 from torch_holdout._shared.checks import require_whole
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout._shared.text import counted
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.statistics.bounded_mean import Statistic
 
 BUDGET_IN_BAR = "left"
@@ -48,7 +50,7 @@ def require_own_examples(trainer: Any) -> None:
 
 def require_distinct(places: list[int], accounts: list[str], names: list[str]) -> None:
     """Refuse guards of one stage that share a loader, a holdout or a statistic's name."""
-    if any(len(set(found)) != len(found) for found in (places, names, accounts)):
+    if any(len(set(each)) != len(each) for each in (places, names, accounts)):
         raise InvalidArgumentError(
             f"Expected each guard to have its own loader, its own holdout and its own statistics' "
             f"names, but got loaders {places}, holdouts {accounts} and statistics {names}."
@@ -95,6 +97,21 @@ def require_loaders(loaders: Any) -> None:
                 f"Expected `guess_dataloaders` to be a DataLoader or a list of them, which can be "
                 f"read again for every evaluation, but got {type(loader).__name__}."
             )
+
+
+def require_releases_left(holdout: ReusableHoldout) -> None:
+    """Raise if the budget is spent before a fit begins."""
+    if holdout.exhausted:
+        raise BudgetExhaustedError(
+            f"Expected holdout {holdout.name!r} to have releases left for a new fit, but "
+            f"its budget ({counted(holdout.budget, 'release')}) is spent. Bring a fresh "
+            f"holdout, or train without one."
+        )
+
+
+def budget_spent(holdout: ReusableHoldout) -> str:
+    """Return the clause that begins every message about a spent budget."""
+    return f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, 'release')}) is spent"
 
 
 def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[str, ...]:

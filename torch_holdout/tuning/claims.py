@@ -131,8 +131,8 @@ def reask(
         >>> metric = th.ReusableHoldoutMetric(holdout, "val_acc", model=model)
         >>> metric.update(model(loader[0][0]), loader[0][1])
         >>> _ = metric.compute()
-        >>> found = best_claim([Pointer("0", 0, 1)], holdout, "val_acc", failure=0.05)
-        >>> reask(found, holdout, model, loader).fresh, holdout.status().releases
+        >>> best = best_claim([Pointer("0", 0, 1)], holdout, "val_acc", failure=0.05)
+        >>> reask(best, holdout, model, loader).fresh, holdout.status().releases
         (True, 2)
     """
     require_instance("claim", claim, Claim)
@@ -158,8 +158,8 @@ def reask(
         sums = holdout.accumulator(name)
         with torch.no_grad():
             for batch in loader:
-                found = take(model, batch)
-                sums.update(*(found if isinstance(found, tuple) else (found,)))
+                taken = take(model, batch)
+                sums.update(*(taken if isinstance(taken, tuple) else (taken,)))
         query = before.confirmed_by(weights_fingerprint(model, version))
         # A forced release compares with nothing; where a guess must be there, a public one will do.
         guess = claim.value if holdout.mechanism.wants_guess() else None

@@ -24,17 +24,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, final
 
-from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name, named_run
+from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
-    callback_class,
-    guarded_by,
+    bound_callback,
+    has_validated_fit,
     one_statistic,
-    require_one_process,
+    require_beside_guard,
+    require_shared,
     tells_the_value,
 )
 
@@ -135,9 +136,8 @@ class SharedTrial:
         It belongs to the guard's own Lightning package and takes the place of Optuna's
         ``PyTorchLightningPruningCallback``. One process per trial: DDP is refused.
         """
-        guard = guarded_by(guard, self._holdout)
-        bound = type("HoldoutPruning", (_PruningHooks, callback_class(guard)), {})
-        return bound(self, guard)
+        require_shared(guard, self._holdout)
+        return bound_callback("HoldoutPruning", _PruningHooks, guard, self)
 
     def report(self, answer: Answer | None, step: int) -> None:
         """Tell the study an answer, e.g. ``metric.answer`` in a plain loop; prune if it says so.
@@ -216,33 +216,29 @@ def claim(
     name = one_statistic(holdout, statistic)
     states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     account = holdout.account
-    found = [
+    pointers = [
         pointer
         for trial in study.get_trials(deepcopy=False, states=states)
         for pointer in _pointers(trial, name, account)
     ]
-    return best_claim(found, holdout, name, failure)
+    return best_claim(pointers, holdout, name, failure)
 
 
 class _PruningHooks:
     """Reports the guard's answers; bound to the guard's Lightning package."""
 
-    def __init__(self, shared: SharedTrial, guard: Any) -> None:
+    def __init__(self, guard: Any, shared: SharedTrial) -> None:
         super().__init__()
-        self._shared = shared
         self._guard = guard
+        self._shared = shared
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse what is not supported before anything runs."""
-        require_one_process(trainer)
-        if self._guard not in trainer.callbacks:
-            raise InvalidArgumentError(
-                "Expected the guard among the Trainer's callbacks, next to the pruning callback."
-            )
+        require_beside_guard(trainer, self._guard, "pruning")
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report what the guard has published."""
-        if not trainer.sanity_checking and trainer.state.fn == "fit":
+        if has_validated_fit(trainer):
             answer = self._guard.answers[self._shared._statistic]
             self._shared._answered(answer, trainer.current_epoch)
 
@@ -259,21 +255,18 @@ def _require_direction(study: optuna.Study, holdout: ReusableHoldout, name: str)
 
 
 def _pointers(trial: optuna.trial.FrozenTrial, name: str, account: str) -> Iterator[Pointer]:
-    for key, found in trial.user_attrs.items():
+    for key, mark in trial.user_attrs.items():
         prefix, _, position = key.rpartition(":")
-        ours = prefix == f"torch_holdout:{name}" and isinstance(found, dict)
+        ours = prefix == f"torch_holdout:{name}" and isinstance(mark, dict)
         # A retried trial inherits the attributes of the failed one, which is not it; and a study
         # may have been begun on another account, whose positions mean other queries.
-        if ours and (found.get("trial"), found.get("account")) == (trial.number, account):
-            yield Pointer(str(trial.number), int(found["step"]), int(position))
+        if ours and (mark.get("trial"), mark.get("account")) == (trial.number, account):
+            yield Pointer(str(trial.number), int(mark["step"]), int(position))
 
 
 def _end(study: optuna.Study, holdout: ReusableHoldout) -> NoReturn:
     _stop(study)
-    raise optuna.TrialPruned(
-        f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, 'release')}) is spent: "
-        f"the study stops."
-    )
+    raise optuna.TrialPruned(f"{budget_spent(holdout)}: the study stops.")
 
 
 def _stop(study: optuna.Study) -> None:

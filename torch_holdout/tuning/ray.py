@@ -33,17 +33,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torch_holdout._shared.checks import require_instance
-from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name, named_run
+from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
-    callback_class,
-    guarded_by,
+    bound_callback,
+    has_validated_fit,
     one_statistic,
-    require_one_process,
+    require_beside_guard,
+    require_shared,
     tells_the_value,
 )
 
@@ -145,10 +146,9 @@ def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = Tr
         >>> sharing(train, holdout)({})
         HoldoutReport
     """
-    guard = guarded_by(guard, _trial().holdout)
+    require_shared(guard, _trial().holdout)
     names = [one_statistic(guard.holdout, name) for name in _listed(metrics)]
-    bound = type("HoldoutReport", (_ReportHooks, callback_class(guard)), {})
-    return bound(guard, names, save_checkpoints)
+    return bound_callback("HoldoutReport", _ReportHooks, guard, names, save_checkpoints)
 
 
 def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None:
@@ -179,7 +179,7 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
         if answer is None or not tells_the_value(holdout.mechanism, answer):
             trial.withheld = True
             return
-        told |= _row(name, answer, trial.account)
+        told |= _reported(name, answer, trial.account)
     trial.reported = True
     tune.report(told, checkpoint=checkpoint)
 
@@ -213,8 +213,8 @@ def claim(
     """
     name = one_statistic(holdout, statistic)
     account = holdout.account
-    found = [pointer for result in results for pointer in _pointers(result, name, account)]
-    return best_claim(found, holdout, name, failure)
+    pointers = [pointer for result in results for pointer in _pointers(result, name, account)]
+    return best_claim(pointers, holdout, name, failure)
 
 
 class _ReportHooks:
@@ -228,18 +228,13 @@ class _ReportHooks:
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse what is not supported before anything runs."""
-        require_one_process(trainer)
-        if self._guard not in trainer.callbacks:
-            raise InvalidArgumentError(
-                "Expected the guard among the Trainer's callbacks, next to the reporting callback."
-            )
+        require_beside_guard(trainer, self._guard, "reporting")
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report what the guard has published."""
-        if trainer.sanity_checking or trainer.state.fn != "fit":
-            return
-        with self._checkpoint(trainer) as checkpoint:
-            report({name: self._guard.answers[name] for name in self._names}, checkpoint)
+        if has_validated_fit(trainer):
+            with self._checkpoint(trainer) as checkpoint:
+                report({name: self._guard.answers[name] for name in self._names}, checkpoint)
 
     @contextmanager
     def _checkpoint(self, trainer: Any) -> Iterator[Any]:
@@ -271,11 +266,11 @@ def _run(
     if trial.withheld and not trial.reported:
         # Tune breaks off the sweep when a trial ends without its metric: say that there is none.
         nothing = Answer(math.nan, "exhausted", holdout.budget_left)
-        rows = [_row(name, nothing, trial.account) for name in holdout.statistics]
-        tune.report({key: value for row in rows for key, value in row.items()})
+        parts = [_reported(name, nothing, trial.account) for name in holdout.statistics]
+        tune.report({key: value for part in parts for key, value in part.items()})
 
 
-def _row(name: str, answer: Answer, account: str) -> dict[str, float | int | bool | str]:
+def _reported(name: str, answer: Answer, account: str) -> dict[str, float | int | bool | str]:
     return {
         name: answer.value,
         f"holdout/{name}/is_release": answer.is_release,
@@ -318,10 +313,7 @@ def _pointers(result: Any, name: str, account: str) -> Iterator[Pointer]:
 
 
 def _end(holdout: ReusableHoldout) -> NoReturn:
-    raise BudgetExhaustedError(
-        f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, 'release')}) is spent: "
-        f"the trial ends."
-    )
+    raise BudgetExhaustedError(f"{budget_spent(holdout)}: the trial ends.")
 
 
 def _leave_word(text: str) -> None:

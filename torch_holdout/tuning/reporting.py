@@ -43,8 +43,8 @@ def one_statistic(holdout: ReusableHoldout, name: str | None) -> str:
     return str(name)
 
 
-def guarded_by(guard: Any, holdout: ReusableHoldout) -> HoldoutGuardHooks:
-    """Return the guard if it asks this account, so that one budget holds for all trials."""
+def require_shared(guard: Any, holdout: ReusableHoldout) -> None:
+    """Raise unless the guard asks this account, so that one budget holds for all trials."""
     require_instance("guard", guard, HoldoutGuardHooks)
     own, shared = (_place(asked) for asked in (guard.holdout, holdout))
     if own != shared:
@@ -53,27 +53,41 @@ def guarded_by(guard: Any, holdout: ReusableHoldout) -> HoldoutGuardHooks:
             f"{own[1]!r} in {own[0]}: a second account would be a second budget. Pass the same "
             f"holdout to both."
         )
-    found: HoldoutGuardHooks = guard
-    return found
 
 
-def callback_class(guard: HoldoutGuardHooks) -> type:
-    """Return the Callback class of the guard's own Lightning package."""
+def bound_callback(name: str, hooks: type, guard: HoldoutGuardHooks, *arguments: Any) -> Any:
+    """Make ``hooks(guard, *arguments)`` a Callback of the guard's own Lightning package."""
+    return type(name, (hooks, _callback_class(guard)), {})(guard, *arguments)
+
+
+def require_beside_guard(trainer: Any, guard: Any, callback: str) -> None:
+    """Raise unless the Trainer runs the guard too, in one process.
+
+    Several ranks are refused because it is not settled which of them may end a trial for all.
+    """
+    if trainer.world_size > 1:
+        raise InvalidArgumentError(
+            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
+            f"trial under DDP is not supported. Use devices=1, or a guard without this callback."
+        )
+    if guard not in trainer.callbacks:
+        raise InvalidArgumentError(
+            f"Expected the guard among the Trainer's callbacks, next to the {callback} callback."
+        )
+
+
+def has_validated_fit(trainer: Any) -> bool:
+    """Whether the validation that has just ended is one of a fit, and no sanity check."""
+    return bool(trainer.state.fn == "fit" and not trainer.sanity_checking)
+
+
+def _callback_class(guard: HoldoutGuardHooks) -> type:
     for base in type(guard).__mro__:
         if base.__name__ == "Callback" and base.__module__.split(".")[0] != "torch_holdout":
             return base
     raise InvalidArgumentError(
         "Expected a HoldoutGuard from torch_holdout.lightning or torch_holdout.pytorch_lightning."
     )
-
-
-def require_one_process(trainer: Any) -> None:
-    """Refuse a Trainer of several ranks: who may end a trial for all of them is not settled."""
-    if trainer.world_size > 1:
-        raise InvalidArgumentError(
-            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
-            f"trial under DDP is not supported. Use devices=1, or a guard without this callback."
-        )
 
 
 def _place(holdout: ReusableHoldout) -> tuple[str, str]:

@@ -3,14 +3,26 @@
 import importlib
 import warnings
 
+import pytest
 import torch
 import torch_holdout as th
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from support.builders.holdouts import make_holdout
+
 SIZE = 97
 NAMESPACES = ["lightning.pytorch", "pytorch_lightning"]
+EXACT = th.Thresholdout(threshold=0.02, sigma=0.0, guess="last")
+TRAIN = th.Thresholdout(threshold=0.02, sigma=0.0, guess="train")
+LOSS = {"val_loss": th.BoundedMean(0.0, 5.0)}
+IN_A_TRAINER = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("quiet_lightning"),
+    pytest.mark.filterwarnings("ignore"),  # Lightning's advice about workers and the like
+    pytest.mark.filterwarnings("error::torch_holdout.errors.HoldoutWarning"),
+]
 
 
 def package(namespace):
@@ -32,17 +44,14 @@ def loader(dataset=None, batch_size=20, **options):
 
 
 def holdout(url="memory://", **changes):
+    """A holdout for ``network``: its loss and its accuracy."""
     arguments = {
-        "name": "val",
         "size": SIZE,
-        "statistics": {
-            "val_loss": th.BoundedMean(0.0, 5.0),
-            "val_acc": th.BoundedMean(0.0, 1.0, mode="max"),
-        },
+        "statistics": {**LOSS, "val_acc": th.BoundedMean(0.0, 1.0, mode="max")},
         "mechanism": th.Thresholdout(threshold=0.02, sigma=0.002, guess="last"),
         "budget": 50,
     }
-    return th.ReusableHoldout(url, **{**arguments, **changes})
+    return make_holdout(url, **{**arguments, **changes})
 
 
 def network(namespace="lightning.pytorch", **overrides):
@@ -79,6 +88,19 @@ def per_example(module, batch):
     logits = module(batch[0])
     loss = functional.cross_entropy(logits, batch[1], reduction="none")
     return {"val_loss": loss, "val_acc": logits.argmax(1) == batch[1]}
+
+
+def only_loss(module, batch, batch_idx):
+    """A validation step without the accuracy."""
+    return {"val_loss": per_example(module, batch)["val_loss"]}
+
+
+def value_on(module, dataset):
+    """The mean by hand, in eval mode."""
+    module.eval()
+    with torch.no_grad():
+        values = per_example(module, dataset.tensors)
+    return {name: float(each.double().mean()) for name, each in values.items()}
 
 
 def trainer(callbacks, namespace="lightning.pytorch", **options):

@@ -5,14 +5,17 @@ import torch_holdout as th
 
 
 def make_holdout(url="memory://", **changes):
-    """A holdout of 50 examples with one accuracy, last-guess Thresholdout and budget 5."""
-    arguments = {
-        "name": "val",
-        "size": 50,
-        "statistics": {"val_acc": th.ZeroOne()},
-        "mechanism": th.Thresholdout(threshold=0.05, sigma=0.01, guess="last"),
-        "budget": 5,
-    }
+    """A holdout of 50 examples with one accuracy, last-guess Thresholdout and budget 5.
+
+    A ``plan`` among the changes decides size, mechanism and budget.
+    """
+    arguments = {"name": "val", "statistics": {"val_acc": th.ZeroOne()}}
+    if "plan" not in changes:
+        arguments |= {
+            "size": 50,
+            "mechanism": th.Thresholdout(threshold=0.05, sigma=0.01, guess="last"),
+            "budget": 5,
+        }
     return th.ReusableHoldout(url, **{**arguments, **changes})
 
 

@@ -27,6 +27,8 @@ from torch_holdout._fingerprints.weights import weights_fingerprint
 from torch_holdout._shared import distributed as ranks
 from torch_holdout.lightning import HoldoutGuard
 
+from support.builders.holdouts import make_holdout
+
 SIZE = 501
 
 
@@ -72,15 +74,14 @@ class Net(pl.LightningModule):
 
 def holdout(folder, **changes):
     arguments = {
-        "name": "val",
+        "url": f"sqlite:///{folder}/holdout.db",
         "size": SIZE,
         "statistics": {"first": th.BoundedMean(0, 1), "value": th.BoundedMean(0, 1)},
         "mechanism": th.Thresholdout(threshold=0.0, sigma=0.01, guess="last"),
         "budget": 40,
         "seed": 7,
     }
-    url = f"sqlite:///{folder}/holdout.db"
-    return th.ReusableHoldout(**{"url": url, **arguments, **changes})
+    return make_holdout(**{**arguments, **changes})
 
 
 def main(folder, devices, scenario):

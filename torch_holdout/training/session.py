@@ -1,0 +1,145 @@
+"""The guards of one stage of a Trainer, and the module they have intercepted together."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.training.evaluation import DIFF
+from torch_holdout.training.interception import Interception, Step
+from torch_holdout.training.metric import ReusableHoldoutMetric
+from torch_holdout.training.requirements import require_distinct
+
+
+class Guard(Protocol):
+    """Declares what a session asks of a guard."""
+
+    holdout: ReusableHoldout
+    public: tuple[str, ...]
+    unguarded: Literal["raise", "drop"]
+    dataloader_idx: int
+    public_dataloaders: tuple[int, ...]
+
+    def _guarded_step(
+        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None: ...
+
+    def _accept_metrics(self) -> None: ...
+
+    def _warn_once(self, what: str) -> None: ...
+
+
+class GuardSession:
+    """Routes batches and logs of one run to the guards of a stage.
+
+    The first guard makes the session and the others share it. It is kept from setup to teardown,
+    because a tuner takes the callbacks away while it runs the module.
+
+    Args:
+        guards: All guards of the stage, in the Trainer's order.
+    """
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self._guards = guards
+        self._interception: Interception | None = None
+        require_distinct(
+            [guard.dataloader_idx for guard in guards],
+            [guard.holdout.name for guard in guards],
+            [name for guard in guards for name in guard.holdout.statistics],
+        )
+
+    @property
+    def has_several_guards(self) -> bool:
+        """Whether names must say which holdout they belong to."""
+        return len(self._guards) > 1
+
+    def intercept(self, trainer: Any, module: Any, step: str) -> None:
+        """Wrap the module's step and trap ``log``, of the module and of every other callback."""
+        self._interception = Interception(
+            module,
+            [callback for callback in trainer.callbacks if callback not in self._guards],
+            step=step,
+            on_step=partial(self._route, trainer),
+            on_log=partial(self._may_log, trainer),
+        )
+
+    def restore(self) -> None:
+        """Put the module and the callbacks back as they were."""
+        if self._interception is not None:
+            self._interception.restore()
+            self._interception = None
+
+    def log(self, name: str, value: Any, **options: Any) -> None:
+        """Log a guarded value, past the trap."""
+        self._require_interception().log(name, value, **options)
+
+    def require_guarded(self, loaders: int, stage: str) -> None:
+        """Raise unless every loader is guarded or declared public."""
+        present, guarded, public = set(range(loaders)), self._guarded_loaders(), self._public()
+        if present - guarded - public or guarded - present:
+            raise InvalidArgumentError(
+                f"Expected every {stage} loader to have a guard or to be declared public, but "
+                f"there are loaders {sorted(present)}, guards for {sorted(guarded)} and public "
+                f"{sorted(public)}. Add HoldoutGuard(..., dataloader_idx=i), or "
+                f"public_dataloaders=(i,) if loader i holds no holdout data."
+            )
+
+    def _route(
+        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Hand a batch to the guard of its loader, or to the module if the loader is public."""
+        if not _evaluating(trainer):
+            return step(*args, **kwargs)  # the module calls its own step on training data
+        index = self._loader_of(args, kwargs)
+        for guard in self._guards:
+            if guard.dataloader_idx == index:
+                guard._guarded_step(trainer, step, args, kwargs)
+                return None  # outputs would carry raw values to every callback
+        with self._require_interception().opened():
+            output = step(*args, **kwargs)
+        for guard in self._guards:
+            guard._accept_metrics()
+        return output
+
+    def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """Return which loader a batch is from; never guess between a public and a guarded one."""
+        if "dataloader_idx" in kwargs or len(args) > 2:
+            return int(kwargs.get("dataloader_idx", args[2] if len(args) > 2 else 0))
+        if self._guarded_loaders() != {0} or self._public():
+            raise InvalidArgumentError(
+                "Expected to be told which loader each batch is from, but the step got no "
+                "dataloader_idx. Give the loaders as a list (sequential), and the step a "
+                "`dataloader_idx` argument."
+            )
+        return 0
+
+    def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
+        guards = self._guards
+        public = any(name in guard.public for guard in guards)
+        if not _evaluating(trainer) or public or isinstance(value, ReusableHoldoutMetric):
+            return True
+        if all(guard.unguarded == "drop" for guard in guards):
+            guards[0]._warn_once(f"self.log({name!r}, ...) was dropped during validation")
+            return False
+        registered = any(name in guard.holdout.statistics for guard in guards)
+        advice = f" If it does not depend on the holdout, pass public=({name!r},)."
+        raise UnguardedLogError(
+            f"Expected nothing but guarded values during validation, but {name!r} was logged; its "
+            f"value is not shown here.{'' if registered else advice} {DIFF}"
+        )
+
+    def _guarded_loaders(self) -> set[int]:
+        return {guard.dataloader_idx for guard in self._guards}
+
+    def _public(self) -> set[int]:
+        return {index for guard in self._guards for index in guard.public_dataloaders}
+
+    def _require_interception(self) -> Interception:
+        if self._interception is None:
+            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
+        return self._interception
+
+
+def _evaluating(trainer: Any) -> bool:
+    return bool(trainer.sanity_checking or trainer.validating or trainer.testing)
