@@ -170,18 +170,19 @@ def _place(name: Name) -> tuple[int, str]:
 
 
 def _entry(name: Name) -> list[str]:
-    first = first_of(name)
-    if first != name:
-        return [
-            f"### {name.name} {{ #{name.path} }}",
-            "",
-            f"The same as [`{first.path}`][{first.path}].",
-        ]
+    first, bound = first_of(name), _first_bound(name)
+    if first != name or bound != name:
+        same = f"The same as [`{bound.path}`][{bound.path}]"
+        also = ", for another Lightning package" if first == name else ""
+        return [f"### {name.name} {{ #{name.path} }}", "", f"{same}{also}."]
     lines = [f"::: {name.source}"]
     if name.source != name.path:
         lines = [f"[](){{ #{name.path} }}", "", *lines]
     for base in _own_bases(name.value):
-        lines += ["", *_base_entry(name, base)]
+        if base.__init__.__doc__ == name.value.__doc__:
+            lines += ["    options:", "      inherited_members: true"]
+        else:
+            lines += ["", f"::: {base.__module__}.{base.__qualname__}"]
     return lines
 
 
@@ -201,11 +202,11 @@ def _own_bases(value: Any) -> list[type]:
     return [base for base in own if base not in listed]
 
 
-def _base_entry(name: Name, base: type) -> list[str]:
-    path = f"{base.__module__}.{base.__qualname__}"
-    if name != next(each for each in public_names() if base in _own_bases(each.value)):
-        return [f"Its arguments and methods are those of [`{base.__name__}`][{path}]."]
-    return [f"::: {path}"]
+def _first_bound(name: Name) -> Name:
+    """The first public name of this object, or of its like for another Lightning package."""
+    own = _own_bases(name.value)
+    alike = (each for each in public_names() if each.name == name.name)
+    return next(each for each in alike if own == _own_bases(each.value)) if own else first_of(name)
 
 
 def _first_line(module: str) -> str:

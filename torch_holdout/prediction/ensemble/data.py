@@ -43,34 +43,7 @@ class ReadsBatches(ABC):
 
 
 class PartitionedDataHooks:
-    """Serve every member of an ensemble its own part, all in one batch.
-
-    The number of steps is declared, not read off the parts: short parts go round, in a new order
-    each time, so one record more changes nothing for the other members. A part without records is
-    served blank ones (zeros), silently: which parts are empty is private.
-
-    Args:
-        train_set: The records: a dataset with a length. A ``TensorDataset``, and one with
-            ``__getitems__``, is read once per step.
-        parts: The partition, the same as the ensemble's.
-        batch_size: Records of each part in a step.
-        steps_per_epoch: Steps in an epoch.
-        keys: The keys of all records, if the partition's key is a function; else it is called on
-            every record once.
-        as_pair: Makes ``(input, target)`` of a record; without it, records are such pairs. Records
-            are then read one by one, or through ``__getitems__``.
-        num_workers: Processes that read records.
-        pin_memory: Whether batches are put into pinned memory.
-
-    Example:
-        >>> from torch_holdout.prediction import PartitionedDataModule
-        >>> records = TensorDataset(torch.zeros(100, 3), torch.zeros(100))
-        >>> parts = Partition(num_parts=5, key="index", seed=7)
-        >>> data = PartitionedDataModule(records, parts, batch_size=4, steps_per_epoch=10)
-        >>> inputs, targets = next(iter(data.train_dataloader()))
-        >>> inputs.shape, len(data.train_dataloader())
-        (torch.Size([20, 3]), 10)
-    """
+    """Serve every member its own part, for either Lightning package."""
 
     trainer: Any
 
@@ -86,6 +59,35 @@ class PartitionedDataHooks:
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
+        """Serve every member of an ensemble its own part, all in one batch.
+
+        The number of steps is declared, not read off the parts: short parts go round, in a new
+        order each time, so one record more changes nothing for the other members. A part without
+        records is served blank ones (zeros), silently: which parts are empty is private.
+
+        Args:
+            train_set: The records: a dataset with a length. A ``TensorDataset``, and one with
+                ``__getitems__``, is read once per step.
+            parts: The partition, the same as the ensemble's.
+            batch_size: Records of each part in a step.
+            steps_per_epoch: Steps in an epoch.
+            keys: The keys of all records, if the partition's key is a function; else it is called
+                on every record once.
+            as_pair: Makes ``(input, target)`` of a record; without it, records are such pairs.
+                Records are then read one by one, or through ``__getitems__``.
+            num_workers: Processes that read records.
+            pin_memory: Whether batches are put into pinned memory.
+
+        Example:
+            >>> import torch
+            >>> from torch_holdout.prediction import Partition, PartitionedDataModule
+            >>> records = torch.utils.data.TensorDataset(torch.zeros(100, 3), torch.zeros(100))
+            >>> parts = Partition(num_parts=5, key="index", seed=7)
+            >>> data = PartitionedDataModule(records, parts, batch_size=4, steps_per_epoch=10)
+            >>> inputs, targets = next(iter(data.train_dataloader()))
+            >>> inputs.shape, len(data.train_dataloader())
+            (torch.Size([20, 3]), 10)
+        """
         super().__init__()
         require_instance("parts", parts, Partition)
         require_whole("batch_size", batch_size, 1, 2**24)
