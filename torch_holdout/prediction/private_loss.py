@@ -42,8 +42,8 @@ class PrivateLoss:
         """Return the epsilon of everything counted so far."""
         require_between("delta", delta, 0, 1, ends=False)
         losses = [0.0] * len(_ORDERS) if self._total is None else self._total.tolist()
-        epsilon = min(_epsilon(o, x, delta) for o, x in zip(_ORDERS, losses, strict=True))
-        return PrivateValue(max(0.0, epsilon), f"data-dependent epsilon at delta {delta:g}")
+        found = min(_epsilon(o, x, delta) for o, x in zip(_ORDERS, losses, strict=True))
+        return PrivateValue(max(0.0, found), f"data-dependent epsilon at delta {delta:g}")
 
     def __repr__(self) -> str:
         return "<private loss>"
