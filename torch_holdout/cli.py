@@ -184,7 +184,7 @@ def status(
     """
     from torch_holdout.holdout.reading import reading_of
     from torch_holdout.ledger import Ledger
-    from torch_holdout.prediction.status import status_of
+    from torch_holdout.prediction.status import records_status
     from torch_holdout.report.summary import chosen
 
     with _plainly():
@@ -195,7 +195,7 @@ def status(
             for account in holdouts
         ]
         charged = [
-            status_of(opened.records_summary(account, check=True), opened.address)
+            records_status(opened.records_summary(account, check=True), opened.address)
             for account in records
         ]
     if as_json:

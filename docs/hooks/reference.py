@@ -170,21 +170,20 @@ def _place(name: Name) -> tuple[int, str]:
 
 
 def _entry(name: Name) -> list[str]:
-    first = first_of(name)
-    if first != name:
-        return [
-            f"### {name.name} {{ #{name.path} }}",
-            "",
-            f"The same as [`{first.path}`][{first.path}].",
-        ]
+    first, bound = first_of(name), _first_bound(name)
+    if first != name or bound != name:
+        same = f"The same as [`{bound.path}`][{bound.path}]"
+        also = ", for another Lightning package" if first == name else ""
+        return [f"### {name.name} {{ #{name.path} }}", "", f"{same}{also}."]
     lines = [f"::: {name.source}"]
     if name.source != name.path:
         lines = [f"[](){{ #{name.path} }}", "", *lines]
     for base in _own_bases(name.value):
         if base.__init__.__doc__ == name.value.__doc__:
-            lines += ["    options:", "      inherited_members: [__init__]"]
+            shown = ", ".join(["__init__", *_members(name.value, base)])
+            lines += ["    options:", f"      inherited_members: [{shown}]"]
         else:
-            lines += ["", *_base_entry(name, base)]
+            lines += ["", f"::: {base.__module__}.{base.__qualname__}"]
     return lines
 
 
@@ -204,11 +203,18 @@ def _own_bases(value: Any) -> list[type]:
     return [base for base in own if base not in listed]
 
 
-def _base_entry(name: Name, base: type) -> list[str]:
-    path = f"{base.__module__}.{base.__qualname__}"
-    if name != next(each for each in public_names() if base in _own_bases(each.value)):
-        return [f"Its arguments and methods are those of [`{base.__name__}`][{path}]."]
-    return [f"::: {path}"]
+def _members(value: type, own: type) -> list[str]:
+    """Public members that users call; what Lightning calls is left out."""
+    others = [base for base in value.__bases__ if base is not own]
+    public = [name for name in vars(own) if not name.startswith("_")]
+    return [name for name in public if not any(name in dir(base) for base in others)]
+
+
+def _first_bound(name: Name) -> Name:
+    """The first public name of this object, or of its like for another Lightning package."""
+    own = _own_bases(name.value)
+    alike = (each for each in public_names() if each.name == name.name)
+    return next(each for each in alike if own == _own_bases(each.value)) if own else first_of(name)
 
 
 def _first_line(module: str) -> str:

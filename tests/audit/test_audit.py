@@ -1,5 +1,6 @@
 """The audits flag nothing of ours and every broken twin."""
 
+import importlib
 import math
 
 import pytest
@@ -7,17 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch_holdout._noise.streams import SeededNoise
-from torch_holdout.audit import predictions
+from torch_holdout.audit import Row, audit, epsilon_lower_bound, predictions
 from torch_holdout.audit.exact import Game, Step
-from torch_holdout.audit.holdouts import (
-    Row,
-    audit,
-    budget_rows,
-    epsilon_lower_bound,
-    exact_rows,
-    prediction_rows,
-    sampled_rows,
-)
+from torch_holdout.audit.holdouts import budget_rows, exact_rows, sampled_rows
+from torch_holdout.audit.predictions import prediction_rows
 from torch_holdout.bounds.clopper_pearson import clopper_pearson
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import LaplaceMechanism, SparseVector
@@ -165,3 +159,20 @@ def test_rows_know_what_is_right():
 def test_bad_arguments(change):
     with pytest.raises(InvalidArgumentError):
         audit(**change)
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("budget_rows", "holdouts"),
+        ("exact_rows", "holdouts"),
+        ("prediction_rows", "predictions"),
+        ("sampled_rows", "holdouts"),
+    ],
+)
+def test_names_that_left_are_found_with_a_warning(name, home):
+    package = importlib.import_module("torch_holdout.audit")
+    with pytest.warns(DeprecationWarning, match=f"use torch_holdout.audit.{home}.{name}"):
+        moved = getattr(package, name)
+    assert moved is getattr(getattr(package, home), name)
+    assert package.__all__ == ["Row", "audit", "epsilon_lower_bound"]

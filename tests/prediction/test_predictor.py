@@ -1,8 +1,7 @@
+"""Answers are charged, committed and drawn in that order, or refused for free."""
+
 import copy
-import dataclasses
-import math
 import pickle
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -17,41 +16,19 @@ import torch_holdout as th
 from torch import nn
 from torch_holdout.errors import (
     BudgetExhaustedError,
-    HoldoutMismatchError,
     InvalidArgumentError,
-    LedgerError,
     SealedValueError,
 )
 from torch_holdout.ledger import Ledger
-from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
+from torch_holdout.prediction import PrivacyBudget
 from torch_holdout.prediction.mechanisms import (
     ConfidentGNMax,
-    GNMax,
     NoisyMean,
-    PermuteAndFlip,
-    Setting,
     SoftMajority,
 )
 
 from support.builders.members import Members, abstained, queries
-
-LABELS = [
-    SoftMajority(eta=0.3),
-    PermuteAndFlip(epsilon=0.3),
-    GNMax(sigma=8.0),
-    ConfidentGNMax(threshold=10.0, sigma_check=8.0, sigma_answer=8.0),
-]
-BUDGET = PrivacyBudget(epsilon=4.0, delta=1e-5)
-
-
-def make(mechanism=LABELS[0], *, ensemble=None, ledger="memory://", **options):
-    options = {"budget": BUDGET, "name": "records", **options}
-    return PrivatePredictor(ensemble or Members(), mechanism, ledger=ledger, **options)
-
-
-@pytest.fixture
-def address(tmp_path):
-    return f"sqlite:///{tmp_path}/private.db"
+from support.builders.predictors import LABELS, make
 
 
 @pytest.mark.parametrize("mechanism", LABELS, ids=lambda m: type(m).__name__)
@@ -145,99 +122,6 @@ def test_answers_come_as_often_as_their_votes_say():
     assert abs(float((blind == majority).sum() - chances.sum())) > allowed
 
 
-def test_retraining_and_other_mechanisms_share_the_records_account(address):
-    first = make(ledger=address)
-    first(queries(3))
-    retrained = make(GNMax(sigma=10.0), ensemble=Members(seed=9, num_parts=30), ledger=address)
-    retrained(queries(2))
-    assert retrained.status().queries == first.status().queries == 5
-    assert first.status().share_spent == retrained.status().share_spent
-
-
-def test_a_larger_budget_or_another_relation_under_the_same_name_is_refused(address):
-    make(ledger=address)(queries(1))
-    larger = PrivacyBudget(epsilon=5.0, delta=1e-5)
-    with pytest.raises(HoldoutMismatchError, match="epsilon"):
-        make(ledger=address, budget=larger)(queries(1))
-    users = Members(relation="add-remove", unit="user")
-    with pytest.raises(HoldoutMismatchError, match="relation"):
-        make(ledger=address, ensemble=users)(queries(1))
-    with pytest.raises(HoldoutMismatchError, match="epsilon"):
-        make(ledger=address, budget=larger).plan()
-
-
-def test_the_same_records_under_another_name_are_recognised(address):
-    data = th.fingerprint(torch.utils.data.TensorDataset(torch.arange(6)))
-    make(ledger=address, fingerprint=data)(queries(1))
-    with pytest.raises(HoldoutMismatchError, match="'records'"):
-        make(ledger=address, fingerprint=data, name="new records")(queries(1))
-
-
-def test_two_members_per_neighbour_cost_more():
-    one = make().plan()
-    two = make(ensemble=Members(members_changed=2)).plan()
-    assert two.epsilon_per_query == pytest.approx(2 * one.epsilon_per_query)
-    assert two.queries < one.queries / 2
-
-
-def test_copies_pickles_and_checkpoints_refund_nothing(address):
-    predictor = make(ledger=address, ensemble=Members())
-    weights = copy.deepcopy(predictor.state_dict())
-    predictor(queries(4))
-    for other in (copy.deepcopy(predictor), pickle.loads(pickle.dumps(predictor))):
-        assert other.status().queries == predictor.status().queries
-        other(queries(1))
-    predictor.load_state_dict(weights)
-    assert predictor.status().queries == 6
-
-
-def test_models_and_mechanisms_are_not_swapped_on_a_live_predictor():
-    predictor = make()
-    for name, value in (("mechanism", LABELS[1]), ("ensemble", Members())):
-        with pytest.raises(InvalidArgumentError, match="new PrivatePredictor"):
-            setattr(predictor, name, value)
-
-
-def test_a_copy_elsewhere_keeps_the_fingerprint(address):
-    data = th.fingerprint(torch.utils.data.TensorDataset(torch.arange(6)))
-    predictor = make(ledger=address, fingerprint=data)
-    copied = pickle.loads(pickle.dumps(predictor))  # before anything was asked
-    copied(queries(1))
-    with pytest.raises(HoldoutMismatchError, match="'records'"):
-        make(ledger=address, fingerprint=data, name="new records")(queries(1))
-    records = make(fingerprint=data).records
-    with pytest.raises(SealedValueError, match="attach"):
-        pickle.dumps(records)
-
-
-def test_an_edited_capacity_is_noticed(tmp_path):
-    address = f"sqlite:///{tmp_path}/private.db"
-    make(ledger=address)(queries(1))
-    connection = sqlite3.connect(tmp_path / "private.db")
-    connection.execute("UPDATE th_records SET capacity = capacity * 1000")
-    connection.commit()
-    connection.close()
-    with pytest.raises(LedgerError, match="fit together"):
-        make(ledger=address)(queries(1))
-
-
-def test_what_samplers_get_wrong_is_added_up_and_small():
-    mean = NoisyMean.for_budget(
-        epsilon=4.0, delta=1e-5, queries=1000, num_parts=20, low=0.0, high=1.0, noise="gaussian"
-    )
-    predictor = make(mean, ensemble=Members(num_outputs=1))
-    predictor(queries(600))
-    predictor(queries(400))
-    each = mean.sampler_error(Setting(num_parts=20, num_outputs=1))
-    expected = (1 + math.exp(4.0)) * 1000 * each
-    assert predictor.status().sampler_error == pytest.approx(expected, rel=1e-6)
-    fine = dataclasses.replace(mean, resolution=2**16)  # the twin: levels far finer than the noise
-    assert each < fine.sampler_error(Setting(num_parts=20, num_outputs=1)) / 100
-    assert "inexact sampling" in str(predictor.status())
-    other = SoftMajority(eta=0.1).sampler_error(Setting(num_parts=20, num_outputs=3))
-    assert other < 1e-14
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, Fraction])
 def test_numbers_of_other_kinds(kind):
     predictor = make(budget=PrivacyBudget(epsilon=kind(4), delta=np.float32(1e-5)))
@@ -268,17 +152,6 @@ def test_a_fallback_is_public_and_in_eval_mode():
     )
     with pytest.raises(InvalidArgumentError, match="division by zero"):
         broken(x)
-
-
-def test_a_deleted_ledger_is_not_made_again(tmp_path):
-    predictor = make(ledger=f"sqlite:///{tmp_path}/private.db")
-    predictor(queries(1))
-    for file in tmp_path.iterdir():
-        file.unlink()
-    with pytest.raises(LedgerError):
-        predictor(queries(1))
-    with pytest.raises(LedgerError):
-        pickle.loads(pickle.dumps(predictor))(queries(1))
 
 
 def test_a_failed_commit_gives_and_charges_nothing(address, monkeypatch):
@@ -358,68 +231,6 @@ def test_a_killed_service_hands_out_nothing_uncharged(address):
     lines += process.communicate()[0].splitlines(keepends=True)
     given = 2 * sum(line == "answered\n" for line in lines)
     assert given <= make(ledger=address).status().queries <= given + 2
-
-
-def test_repeats_are_the_same_and_free():
-    predictor = make(SoftMajority(eta=0.01), cache=100, budget=PrivacyBudget(epsilon=1.0))
-    x = queries(10)
-    first = predictor(x)
-    for _ in range(3):
-        assert torch.equal(predictor(x.clone()), first)
-    assert predictor.status().queries == 10
-    assert torch.equal(predictor(x.flip(0)), first.flip(0))
-    assert predictor.status().queries == 10
-
-
-def test_a_full_repeat_asks_the_models_nothing():
-    class Strict(Members):
-        def output_chunks(self, inputs):
-            return super().output_chunks(inputs.view(inputs.size(0), -1))  # refuses zero rows
-
-    predictor = make(ensemble=Strict(), cache=10)
-    first = predictor(queries(3))
-    assert torch.equal(predictor(queries(3)), first)
-
-
-def test_the_same_query_twice_in_a_batch():
-    cached, plain = make(cache=10), make()
-    x = queries(1).repeat(6, 1)
-    assert len(set(cached(x).tolist())) == 1
-    assert cached.status().queries == 1
-    plain(x)
-    assert plain.status().queries == 6
-
-
-def test_each_tenant_has_a_cache_of_its_own():
-    predictor = make(cache=100)
-    x = queries(3)
-    predictor(x, tenant="a")
-    predictor(x, tenant="b")
-    assert predictor.status().queries == 6
-    predictor(x, tenant="a")
-    assert predictor.status().queries == 6
-
-
-def test_retraining_clears_the_cache_and_abstentions_are_not_kept():
-    predictor = make(cache=100, on_exhausted="abstain")
-    x = queries(2)
-    predictor(x)
-    with torch.no_grad():
-        predictor.ensemble.weight.mul_(2)
-    predictor(x)
-    assert predictor.status().queries == 4
-    assert abstained(predictor(queries(10_000, seed=3)))
-    assert not abstained(predictor(queries(10_000, seed=3)[:2]))
-
-
-def test_cached_answers_last_beyond_the_budget():
-    predictor = make(cache=1000)
-    bought = predictor.plan().queries
-    x = queries(bought)
-    first = predictor(x)
-    assert torch.equal(predictor(x), first)
-    with pytest.raises(BudgetExhaustedError):
-        predictor(queries(1, seed=5))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
-"""One line of the audit, and the lower confidence bound that sampled lines rest on."""
+"""Collect what every audit rests on: rows, bounds from samples, laws and scripted noise."""
 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor
 
 from torch_holdout.bounds.clopper_pearson import clopper_pearson
 
@@ -68,6 +71,81 @@ def epsilon_lower_bound(
     low, _ = clopper_pearson(counts[0], sizes[0], failure)
     _, high = clopper_pearson(counts[1], sizes[1], failure)
     return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def epsilon_row(
+    subject: str,
+    samples: Sequence[Sequence[int]],
+    claimed: float,
+    failure: float,
+    *,
+    twin: bool,
+    what: str = "epsilon, at least",
+) -> Row:
+    """Compare a lower confidence bound from two samples of answers with the claimed epsilon."""
+    measured = epsilon_lower_bound(samples[0], samples[1], failure)
+    return Row(subject, "sampled", what, claimed, measured, twin)
+
+
+def law_row(
+    subject: str, drawn: Tensor, law: Sequence[float], failure: float, *, twin: bool
+) -> Row:
+    """Compare how often outcomes up to k = 0, 1, ... came with the distribution function."""
+    below = torch.bincount(drawn, minlength=len(law)).cumsum(0)[: len(law)]
+    distance = (below.to(torch.float64) / len(drawn) - torch.tensor(law, dtype=torch.float64)).abs()
+    allowed = math.sqrt(math.log(2 / failure) / (2 * len(drawn)))
+    return Row(subject, "sampled", "distance to the law", allowed, float(distance.max()), twin)
+
+
+def laplace_probability(k: int, scale: float) -> float:
+    """Return the probability of k under integer Laplace noise.
+
+    Example:
+        >>> abs(sum(laplace_probability(k, 2.0) for k in range(-80, 81)) - 1) < 1e-12
+        True
+    """
+    q = math.exp(-1 / scale)
+    return (1 - q) / (1 + q) * q ** abs(k)
+
+
+def laplace_cdf(k: int, scale: float) -> float:
+    """Return the probability of at most k under integer Laplace noise.
+
+    Example:
+        >>> laplace_cdf(0, 2.0) - laplace_cdf(-1, 2.0) - laplace_probability(0, 2.0) < 1e-15
+        True
+    """
+    q = math.exp(-1 / scale)
+    return 1 - q ** (k + 1) / (1 + q) if k >= 0 else q**-k / (1 + q)
+
+
+class ScriptEndError(Exception):
+    """More noise is needed than the script has."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(scale)
+        self.scale = scale
+
+
+@final
+class ScriptedNoise:
+    """Noise that was decided beforehand: integers of a stream, or batches of uniform numbers."""
+
+    def __init__(self, script: Sequence[Any]) -> None:
+        self._script = iter(script)
+
+    def laplace(self, scale: float) -> int:
+        """Return the next integer, as a ``NoiseStream`` does."""
+        if scale == 0:
+            return 0
+        for draw in self._script:
+            return int(draw)
+        raise ScriptEndError(scale)
+
+    def draw(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+        """Return the next batch, as ``Uniforms`` do."""
+        batch: Tensor = next(self._script)
+        return batch
 
 
 def _best_event(first: Sequence[int], second: Sequence[int]) -> tuple[bool, int, int]:

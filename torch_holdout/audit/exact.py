@@ -8,36 +8,13 @@ from functools import lru_cache
 from typing import Any, cast, final
 
 from torch_holdout._noise.streams import NoiseStream
+from torch_holdout.audit.evidence import ScriptedNoise, ScriptEndError, laplace_probability
 from torch_holdout.mechanisms import Decision, Mechanism, Query
 
 _TRUNCATED = 1e-9  # noise less likely than that is left out ...
 _LIKELY = 1e-5  # ... and outcomes less likely than that are not compared
 Outcome = tuple[int, int] | None
 State = tuple[tuple[int, int], ...]
-
-
-class _ForkError(Exception):
-    """More noise is needed: try every value."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__(scale)
-        self.scale = scale
-
-
-@final
-class _Scripted:
-    """Noise that was decided beforehand; asks for a fork when the script ends."""
-
-    def __init__(self, script: tuple[int, ...]) -> None:
-        self._script, self._used = script, 0
-
-    def laplace(self, scale: float) -> int:
-        if scale == 0:
-            return 0
-        if self._used == len(self._script):
-            raise _ForkError(scale)
-        self._used += 1
-        return self._script[self._used - 1]
 
 
 @final
@@ -120,7 +97,7 @@ def _enumerated(
     secret: int | None,
 ) -> list[tuple[float, int | None, int | None]]:
     merged: dict[tuple[int | None, int | None], float] = {}
-    query: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "total": total,
         "units": units,
         "resolution": 1,
@@ -130,31 +107,29 @@ def _enumerated(
         "forced": guess is None,
         "mode": mode,
     }
-    for probability, decision in _every_decision(mechanism, query):
+    for probability, decision in _every_decision(mechanism, facts):
         outcome = (decision.index, decision.threshold)
         merged[outcome] = merged.get(outcome, 0.0) + probability
     return [(p, index, kept) for (index, kept), p in merged.items()]
 
 
 def _every_decision(
-    mechanism: Mechanism, query: dict[str, Any]
+    mechanism: Mechanism, facts: dict[str, Any]
 ) -> Iterator[tuple[float, Decision]]:
     scripts: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
     while scripts:
         script, weight = scripts.pop()
-        noise = cast(NoiseStream, _Scripted(script))
+        noise = cast(NoiseStream, ScriptedNoise(script))
         try:
-            yield weight, mechanism.decide(Query(**query, noise=noise))
-        except _ForkError as fork:
-            scripts += [((*script, k), weight * p) for k, p in _laplace_law(fork.scale)]
+            yield weight, mechanism.decide(Query(**facts, noise=noise))
+        except ScriptEndError as end:
+            scripts += [((*script, k), weight * p) for k, p in _laplace_law(end.scale)]
 
 
 @lru_cache(maxsize=64)
 def _laplace_law(scale: float) -> list[tuple[int, float]]:
     reach = math.ceil(-math.log(_TRUNCATED) * scale)
-    q = math.exp(-1 / scale)
-    norm = (1 - q) / (1 + q)
-    return [(k, norm * q ** abs(k)) for k in range(-reach, reach + 1)]
+    return [(k, laplace_probability(k, scale)) for k in range(-reach, reach + 1)]
 
 
 def neighbours(

@@ -1,12 +1,4 @@
-"""The library audits itself: claimed privacy against measured, for ours and for broken twins.
-
-Three kinds of evidence. *Exact*: a mechanism's own code is run over every noise it can draw on
-small neighbouring holdouts, and the largest loss is compared with the claim. *Sampled*: answers are
-drawn from the operating system's noise, and a lower confidence bound on epsilon (Clopper-Pearson),
-or the distance to the exact law (Dvoretzky-Kiefer-Wolfowitz), is compared with what is allowed;
-``failure`` is the false-alarm rate of all of them together. *Counted*: releases against the budget.
-Every kind has broken twins that it must catch; an audit that catches nothing proves nothing.
-"""
+"""Audit the mechanisms of the holdout: exact laws, samples and budgets, ours and twins."""
 
 import math
 from collections.abc import Callable
@@ -14,11 +6,9 @@ from fractions import Fraction
 
 import torch
 
-from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise, laplace_numbers
-from torch_holdout._shared.checks import require_failure, require_whole
-from torch_holdout.audit.evidence import Row, epsilon_lower_bound
+from torch_holdout._noise.streams import NoiseSource, laplace_numbers
+from torch_holdout.audit.evidence import Row, epsilon_row, laplace_cdf, law_row
 from torch_holdout.audit.exact import Game, Step, neighbours
-from torch_holdout.audit.predictions import prediction_rows
 from torch_holdout.audit.twins import FAULTS, Twin, float_answer, off_by_one
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.mechanisms import (
@@ -35,43 +25,8 @@ from torch_holdout.statistics.bounded_mean import ZeroOne
 
 UNITS, SIGMA, THRESHOLD = 3, 0.35 / 3, 1 / 3
 _QUIET = 30  # questions that do not fire: what a redrawn threshold leaks with
-_SAMPLED = 8  # sampled rows that share the false-alarm rate; half are twins, which need none ...
-# ... so half of the rate is left for the predictions.
-
-
-def audit(
-    *,
-    draws: int = 20_000,
-    failure: float = 1e-6,
-    seed: int | None = None,
-    progress: Callable[[str], None] = lambda subject: None,
-) -> list[Row]:
-    """Audit every mechanism and every twin.
-
-    Args:
-        draws: Answers drawn for each sampled row and holdout.
-        failure: Probability that a sampled row flags a mechanism that is right, for all together.
-        seed: Reproducible noise, for tests; None for the operating system's.
-        progress: Called with what is being audited.
-
-    Example:
-        >>> rows = audit(draws=300, seed=1)  # so few draws find some twins only
-        >>> any(row.flagged for row in rows if not row.twin)
-        False
-    """
-    require_whole("draws", draws, 2, 10**8)
-    require_failure(failure)
-    source: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
-    rows = []
-    for name, part in (
-        ("exact laws", exact_rows),
-        ("samples", lambda: sampled_rows(source, draws, failure)),
-        ("predictions", lambda: prediction_rows(source, draws, failure / 2)),
-        ("budgets", budget_rows),
-    ):
-        progress(name)
-        rows += part()
-    return rows
+_SAMPLED = 8  # sampled rows that share the false-alarm rate; half are twins, which need none
+_TIMES = 3  # a law whose noise is 10 % too small must stand out every time
 
 
 def exact_rows() -> list[Row]:
@@ -117,26 +72,37 @@ def sampled_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
     """Compare samples with the claim; all rows together flag by chance with ``failure``.
 
     Example:
+        >>> from torch_holdout._noise.streams import SeededNoise
         >>> rows = sampled_rows(SeededNoise(1), draws=300, failure=1e-6)
         >>> sorted({row.what for row in rows})
         ['distance to the law', 'epsilon of the last bits', 'epsilon, at least']
     """
     share = failure / _SAMPLED
     epsilon, sigma = 0.5, 0.12
-    laplace = LaplaceMechanism(epsilon=epsilon)
-    small, half = LaplaceMechanism(epsilon=epsilon / 0.9), LaplaceMechanism(epsilon=2 * epsilon)
-    gaussian, narrow = GaussianMechanism(sigma=sigma), GaussianMechanism(sigma=0.9 * sigma)
+    laplace = [laplace_cdf(k - 25, 1 / epsilon) for k in range(50)]
+    gaussian = [_gaussian_cdf(k - 25) for k in range(50)]
+    rows = []
+    for subject, size, twin in (
+        ("LaplaceMechanism", 1.0, False),
+        ("half of the answer noise", 0.5, True),
+    ):
+        answering = LaplaceMechanism(epsilon=epsilon / size)
+        samples = [_released(answering, total, source, draws) for total in (25, 26)]
+        rows.append(epsilon_row(subject, samples, epsilon, share, twin=twin))
+    cases: list[tuple[str, Mechanism, list[float], bool]] = [
+        ("LaplaceMechanism", LaplaceMechanism(epsilon=epsilon), laplace, False),
+        ("answer noise 10 % too small", LaplaceMechanism(epsilon=epsilon / 0.9), laplace, True),
+        ("GaussianMechanism", GaussianMechanism(sigma=sigma), gaussian, False),
+        ("Gaussian noise 10 % too small", GaussianMechanism(sigma=0.9 * sigma), gaussian, True),
+    ]
+    for subject, mechanism, law, twin in cases:
+        # Clipping to [0, 50] leaves the law as it is in between.
+        answers = _released(mechanism, 25, source, _TIMES * draws)
+        rows.append(law_row(subject, torch.tensor(answers), law, share, twin=twin))
     return [
-        _epsilon_row("LaplaceMechanism", laplace, epsilon, source, draws, share),
-        _epsilon_row("half of the answer noise", half, epsilon, source, draws, share, True),
-        _law_row("LaplaceMechanism", laplace, _laplace_cdf, source, draws, share),
-        _law_row("answer noise 10 % too small", small, _laplace_cdf, source, draws, share, True),
-        _law_row("GaussianMechanism", gaussian, _gaussian_cdf, source, draws, share),
-        _law_row(
-            "Gaussian noise 10 % too small", narrow, _gaussian_cdf, source, draws, share, True
-        ),
+        *rows,
         _precision_row("LaplaceMechanism", source, draws, share),
-        _precision_row("floating-point noise", source, draws, share, True),
+        _precision_row("floating-point noise", source, draws, share, twin=True),
     ]
 
 
@@ -175,7 +141,7 @@ def _two_units_loss(key: Callable[[int], int]) -> float:
     return abs(math.log(laws[0][None] / laws[1][None]))
 
 
-def _drawn(
+def _released(
     mechanism: Mechanism,
     total: int,
     source: NoiseSource,
@@ -201,52 +167,13 @@ def _drawn(
     return answers
 
 
-def _epsilon_row(
-    subject: str,
-    mechanism: Mechanism,
-    claimed: float,
-    source: NoiseSource,
-    draws: int,
-    failure: float,
-    twin: bool = False,
-) -> Row:
-    samples = [_drawn(mechanism, total, source, draws) for total in (25, 26)]
-    measured = epsilon_lower_bound(samples[0], samples[1], failure)
-    return Row(subject, "sampled", "epsilon, at least", claimed, measured, twin)
-
-
-def _law_row(
-    subject: str,
-    mechanism: Mechanism,
-    cdf: Callable[[int], float],
-    source: NoiseSource,
-    draws: int,
-    failure: float,
-    twin: bool = False,
-) -> Row:
-    draws *= 3  # a law that is 10 % too narrow must stand out every time
-    answers = sorted(_drawn(mechanism, 25, source, draws))
-    distance, below = 0.0, 0
-    for index in range(50):  # clipping to [0, 50] leaves the law as it is in between
-        while below < draws and answers[below] <= index:
-            below += 1
-        distance = max(distance, abs(below / draws - cdf(index - 25)))
-    allowed = math.sqrt(math.log(2 / failure) / (2 * draws))
-    return Row(subject, "sampled", "distance to the law", allowed, distance, twin)
-
-
-def _laplace_cdf(k: int) -> float:
-    q = math.exp(-0.5)
-    return 1 - q ** (k + 1) / (1 + q) if k >= 0 else q**-k / (1 + q)
-
-
 def _gaussian_cdf(k: int) -> float:
     weights = [math.exp(-(j**2) / (2 * 6.0**2)) for j in range(-80, 81)]
     return math.fsum(weights[: k + 81]) / math.fsum(weights)
 
 
 def _precision_row(
-    subject: str, source: NoiseSource, draws: int, failure: float, twin: bool = False
+    subject: str, source: NoiseSource, draws: int, failure: float, *, twin: bool = False
 ) -> Row:
     """Ask whether an answer has bits that only a mean of 0 leaves: n = 10,000, epsilon 0.02."""
     size, claimed = 10_000, 0.02
@@ -262,11 +189,11 @@ def _precision_row(
             answers = [float_answer(errors / size, x) for x in noise.tolist()]
         else:
             mechanism = LaplaceMechanism(epsilon=claimed)
-            drawn = _drawn(mechanism, errors, source, draws, units=size, grid=512)
+            drawn = _released(mechanism, errors, source, draws, units=size, grid=512)
             answers = [index / 512 for index in drawn]
         samples.append([fine(value) for value in answers])
-    measured = epsilon_lower_bound(samples[0], samples[1], failure)
-    return Row(subject, "sampled", "epsilon of the last bits", claimed, measured, twin)
+    what = "epsilon of the last bits"
+    return epsilon_row(subject, samples, claimed, failure, twin=twin, what=what)
 
 
 def _grants(budget: int) -> list[bool]:

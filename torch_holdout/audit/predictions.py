@@ -4,14 +4,21 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import cast, final
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from torch_holdout._noise.streams import DEVICE_BITS, NoiseSource, Uniforms
 from torch_holdout.accounting import compose
-from torch_holdout.audit.evidence import Row, epsilon_lower_bound
+from torch_holdout.audit.evidence import (
+    Row,
+    ScriptedNoise,
+    epsilon_lower_bound,
+    epsilon_row,
+    laplace_cdf,
+    law_row,
+)
 from torch_holdout.prediction.mechanisms import (
     NO_CONSENSUS,
     ConfidentGNMax,
@@ -89,17 +96,6 @@ def exact_predictions() -> list[Row]:
     ]
 
 
-@final
-class _Scripted:
-    """Hands out integers that were decided beforehand."""
-
-    def __init__(self, *batches: Tensor) -> None:
-        self._batches = iter(batches)
-
-    def draw(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
-        return next(self._batches)
-
-
 def _votes() -> Tensor:
     """Return every table of votes."""
     every = itertools.product(range(PARTS + 1), repeat=CLASSES)
@@ -115,9 +111,9 @@ def _largest_loss(law: Tensor) -> float:
     return float(losses[apart].max())
 
 
-def _answers(mechanism: PredictionMechanism, *batches: Tensor) -> Tensor:
+def _scripted_answers(mechanism: PredictionMechanism, *batches: Tensor) -> Tensor:
     setting = Setting(num_parts=PARTS, num_outputs=CLASSES)
-    return mechanism.answer(_votes(), setting, cast(Uniforms, _Scripted(*batches)))
+    return mechanism.answer(_votes(), setting, cast(Uniforms, ScriptedNoise(batches)))
 
 
 def _soft_law(mechanism: SoftMajority) -> Tensor:
@@ -125,7 +121,7 @@ def _soft_law(mechanism: SoftMajority) -> Tensor:
     law = torch.zeros(len(_votes()), CLASSES, dtype=torch.float64)
     start = torch.zeros(len(_votes()), 1, dtype=torch.int64)
     for _ in range(CLASSES):
-        label = _answers(mechanism, start)
+        label = _scripted_answers(mechanism, start)
         end = _last(partial(_same_label, mechanism, label), start)
         law.scatter_add_(1, label.unsqueeze(1), (end - start + 1).to(torch.float64) / _ALL)
         start = end + (end < _ALL - 1)
@@ -133,7 +129,7 @@ def _soft_law(mechanism: SoftMajority) -> Tensor:
 
 
 def _same_label(mechanism: SoftMajority, label: Tensor, at: Tensor) -> Tensor:
-    return _answers(mechanism, at) == label
+    return _scripted_answers(mechanism, at) == label
 
 
 def _flip_law(mechanism: PermuteAndFlip) -> Tensor:
@@ -142,7 +138,7 @@ def _flip_law(mechanism: PermuteAndFlip) -> Tensor:
     law = torch.zeros_like(heads)
     for places, coins in _scripts():
         chance = torch.where(coins == 0, heads, 1 - heads).prod(dim=1, keepdim=True)
-        label = _answers(mechanism, places, coins).unsqueeze(1)
+        label = _scripted_answers(mechanism, places, coins).unsqueeze(1)
         law.scatter_add_(1, label, chance / math.factorial(CLASSES))
     return law
 
@@ -153,7 +149,7 @@ def _heads(mechanism: PermuteAndFlip, label: int) -> Tensor:
     places = torch.where(first, 0, 1 + torch.arange(CLASSES)).expand(len(_votes()), -1)
 
     def taken(at: Tensor) -> Tensor:
-        return _answers(mechanism, places, torch.where(first, at, _ALL - 1)) == label
+        return _scripted_answers(mechanism, places, torch.where(first, at, _ALL - 1)) == label
 
     end = _last(taken, torch.zeros(len(_votes()), 1, dtype=torch.int64))
     chance: Tensor = (end.squeeze(1).to(torch.float64) + 1) / _ALL
@@ -199,8 +195,8 @@ def _label_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
     rows = []
     for subject, mechanism, law, twin in cases:
         first = NO_CONSENSUS if len(law) > 1 else 0
-        drawn = _drawn(mechanism, [7, 3], 10, source, draws) - first
-        rows.append(_law_row(subject, drawn, law, failure, twin))
+        drawn = _answers_to(mechanism, [7, 3], 10, source, draws) - first
+        rows.append(law_row(subject, drawn, law, failure, twin=twin))
     return rows
 
 
@@ -210,7 +206,7 @@ def _refund_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
     mechanism = _confident(10.0, 3.0, 2.0)
     charge = mechanism.charge(Setting(num_parts=10, num_outputs=2))
     samples = [
-        (_drawn(mechanism, votes, 10, source, draws) == NO_CONSENSUS).long().tolist()
+        (_answers_to(mechanism, votes, 10, source, draws) == NO_CONSENSUS).long().tolist()
         for votes in ([10, 0], [9, 1])
     ]
     measured = epsilon_lower_bound(samples[0], samples[1], failure, delta=delta)
@@ -225,22 +221,23 @@ def _mean_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
     """Compare noisy means of 25 members of two levels, whose sum is 25 of 50."""
     epsilon, sigma = 0.5, 0.12
     rows = []
-    laplace = [_laplace(k - 25, 2 / epsilon) for k in range(50)]
+    laplace = [laplace_cdf(k - 25, 2 / epsilon) for k in range(50)]
     gaussian = [_normal((k + 0.5 - 25) / (50 * sigma)) for k in range(50)]
     for share, twin in ((1.0, False), (0.9, True)):
         for noise, law in (("laplace", laplace), ("gaussian", gaussian)):
             mechanism = _mean(noise, epsilon / share, sigma * share)
-            drawn = _drawn(mechanism, 25, 25, source, _TIMES * draws)
+            drawn = _answers_to(mechanism, 25, 25, source, _TIMES * draws)
             subject = f"{noise} mean, noise 10 % too small" if twin else f"NoisyMean, {noise}"
-            rows.append(_law_row(subject, drawn, law, failure, twin))
+            rows.append(law_row(subject, drawn, law, failure, twin=twin))
     for share, twin in ((1.0, False), (0.5, True)):
         for simplex, votes in ((False, (25, 27)), (True, ([25, 25], [23, 27]))):
             mechanism = _mean("laplace", epsilon / share, sigma, simplex=simplex)
-            samples = [_summary(_drawn(mechanism, table, 25, source, draws)) for table in votes]
-            measured = epsilon_lower_bound(samples[0], samples[1], failure)
+            samples = [
+                _summary(_answers_to(mechanism, table, 25, source, draws)) for table in votes
+            ]
             kind = "vectors" if simplex else "values"
             subject = f"half of the noise of {kind}" if twin else f"NoisyMean, {kind}"
-            rows.append(Row(subject, "sampled", "epsilon, at least", epsilon, measured, twin))
+            rows.append(epsilon_row(subject, samples, epsilon, failure, twin=twin))
     return rows
 
 
@@ -258,9 +255,8 @@ def _stable_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
             uniforms = source.uniforms("audit", "stable", share, place)
             drawn = mechanism.answer(one.expand(draws, -1), setting, uniforms)
             samples.append((drawn[:, 0] * 8 / problem.stability).round().long().tolist())
-        measured = epsilon_lower_bound(samples[0], samples[1], failure)
         subject = "half of the noise of scores" if twin else "StableERM"
-        rows.append(Row(subject, "sampled", "epsilon, at least", epsilon, measured, twin))
+        rows.append(epsilon_row(subject, samples, epsilon, failure, twin=twin))
     return rows
 
 
@@ -281,7 +277,7 @@ def _summary(drawn: Tensor) -> list[int]:
     return values
 
 
-def _drawn(
+def _answers_to(
     mechanism: PredictionMechanism,
     table: Sequence[int] | int,
     parts: int,
@@ -296,18 +292,5 @@ def _drawn(
     return drawn if mechanism.answers == "labels" else (drawn * 2 * parts).round().long()
 
 
-def _law_row(subject: str, drawn: Tensor, law: Sequence[float], failure: float, twin: bool) -> Row:
-    """Compare how often outcomes up to k = 0, 1, ... came with the distribution function."""
-    below = torch.bincount(drawn, minlength=len(law)).cumsum(0)[: len(law)]
-    distance = (below.to(torch.float64) / len(drawn) - torch.tensor(law, dtype=torch.float64)).abs()
-    allowed = math.sqrt(math.log(2 / failure) / (2 * len(drawn)))
-    return Row(subject, "sampled", "distance to the law", allowed, float(distance.max()), twin)
-
-
 def _normal(x: float) -> float:
     return math.erfc(-x / math.sqrt(2)) / 2
-
-
-def _laplace(k: int, scale: float) -> float:
-    q = math.exp(-1 / scale)
-    return 1 - q ** (k + 1) / (1 + q) if k >= 0 else q**-k / (1 + q)

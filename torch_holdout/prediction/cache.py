@@ -7,9 +7,11 @@ its own, and what was asked is kept only as an HMAC under a secret of this proce
 import hashlib
 import hmac
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, final
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from torch_holdout._fingerprints.hashing import digest
 from torch_holdout._noise.streams import fresh_secret
@@ -36,6 +38,7 @@ class AnswerCache:
     def __init__(self, size: int) -> None:
         self._size = size
         self._secret = fresh_secret()
+        self._weights: tuple[tuple[int, int], ...] = ()
         self._answers: OrderedDict[str, OrderedDict[bytes, Tensor]] = OrderedDict()
 
     def keys(self, tenant: str, inputs: Tensor) -> list[bytes]:
@@ -54,10 +57,10 @@ class AnswerCache:
     def get(self, tenant: str, key: bytes) -> Tensor | None:
         """Return the answer to a query, if this tenant has had it."""
         known = self._answers.get(tenant)
-        found = None if known is None else known.get(key)
-        if known is not None and found is not None:
+        answer = None if known is None else known.get(key)
+        if known is not None and answer is not None:
             known.move_to_end(key)
-        return found
+        return answer
 
     def put(self, tenant: str, keys: list[bytes], answers: Tensor) -> None:
         """Keep answers; the tenant's oldest make room."""
@@ -70,9 +73,45 @@ class AnswerCache:
         while len(known) > self._size:
             known.popitem(last=False)
 
-    def clear(self) -> None:
-        """Forget everything: the models have changed."""
-        self._answers.clear()
+    def answered(
+        self,
+        tenant: str,
+        inputs: Tensor,
+        *,
+        ask: Callable[[Tensor], Tensor | None],
+        refused: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """Answer a batch; only what this tenant has not asked before is asked.
+
+        Args:
+            tenant: Whose answers are looked up and kept.
+            inputs: A query per row.
+            ask: Returns answers to keep, or None if the budget does not cover them.
+            refused: Returns what stands in their place then; it is not kept.
+        """
+        keys = self.keys(tenant, inputs)
+        given = {key: self.get(tenant, key) for key in keys}
+        # The same query twice in a batch is one query.
+        new = {key: row for row, key in enumerate(keys) if given[key] is None}
+        if new or not keys:
+            rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
+            answers = ask(inputs[rows])
+            if answers is None:
+                answers = refused(inputs[rows])
+            elif keys:
+                self.put(tenant, list(new), answers)
+            else:
+                return answers
+            given |= dict(zip(new, answers.cpu(), strict=True))
+        return torch.stack([answer for key in keys if (answer := given[key]) is not None])
+
+    def clear_if_retrained(self, model: nn.Module) -> None:
+        """Forget everything if the weights are others than at the last call."""
+        tensors = (*model.parameters(), *model.buffers())
+        weights = tuple((id(tensor), tensor._version) for tensor in tensors)
+        if weights != self._weights:
+            self._answers.clear()
+            self._weights = weights
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AnswerCache":
         return AnswerCache(self._size)  # a copy of the models is another service

@@ -104,8 +104,8 @@ def distill(
         >>> quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
         >>> trainer = L.Trainer(max_epochs=1, enable_model_summary=False, **quiet)
         >>> student = nn.Linear(8, 3)
-        >>> found = distill(predictor, public, student, trainer=trainer, optimizer=optimizer)
-        >>> len(found.labels), predictor.status().queries
+        >>> distilled = distill(predictor, public, student, trainer=trainer, optimizer=optimizer)
+        >>> len(distilled.labels), predictor.status().queries
         (10, 10)
     """
     require_instance("predictor", predictor, PrivatePredictorHooks)
@@ -124,14 +124,14 @@ def distill(
     inputs = _gathered(public_loader)
     if not isinstance(student, lightning):
         _require_student(student, loss, inputs)
-    found = _labelled(predictor, inputs, batch_size, None if labels is None else Path(labels))
-    kept = found != NO_CONSENSUS
+    answers = _labelled(predictor, inputs, batch_size, None if labels is None else Path(labels))
+    kept = answers != NO_CONSENSUS
     if not bool(kept.any()):
         raise InvalidArgumentError(
             "Expected at least one label, but members agreed on none. They were asked and charged; "
             "take a lower threshold or a mechanism that always answers."
         )
-    loader = DataLoader(TensorDataset(inputs[kept], found[kept]), batch_size, shuffle=True)
+    loader = DataLoader(TensorDataset(inputs[kept], answers[kept]), batch_size, shuffle=True)
     taught = student
     if not isinstance(student, lightning):
         taught = _taught(lightning, student, optimizer, loss)
@@ -140,7 +140,7 @@ def distill(
     cost = compose([replace(predictor.charge(), count=len(inputs))], budget.delta)
     return Distilled(
         student=student,
-        labels=found,
+        labels=answers,
         epsilon=min(cost.epsilon, budget.epsilon),
         delta=budget.delta,
         relation=plan.relation,
@@ -200,23 +200,23 @@ def _labelled(
 ) -> Tensor:
     """Label what is not labelled yet; each label is kept as soon as it is paid for."""
     mark = _mark(predictor, inputs)
-    found = _resumed(mark, len(inputs), path)
+    paid = _resumed(mark, len(inputs), path)
     if path is not None:
-        _keep({"labels": found, "made": mark}, path)  # what cannot be kept must not be paid for
-    missing, left = len(inputs) - len(found), predictor.plan().queries_left
+        _keep({"labels": paid, "made": mark}, path)  # what cannot be kept must not be paid for
+    missing, left = len(inputs) - len(paid), predictor.plan().queries_left
     if missing > left:
         raise BudgetExhaustedError(
             f"Expected a budget for {missing} labels, but {left} queries are left. Nothing was "
             f"charged: give fewer public inputs, or a mechanism with more noise (for_budget)."
         )
     device = next((tensor.device for tensor in predictor.parameters()), torch.device("cpu"))
-    for start in range(len(found), len(inputs), batch_size):
+    for start in range(len(paid), len(inputs), batch_size):
         batch = inputs[start : start + batch_size]
         labels = predictor.label(batch.to(device)).cpu()
-        found = torch.cat([found, labels])
+        paid = torch.cat([paid, labels])
         if path is not None:
-            _keep({"labels": found, "made": mark}, path)
-    return found
+            _keep({"labels": paid, "made": mark}, path)
+    return paid
 
 
 def _mark(predictor: PrivatePredictorHooks, inputs: Tensor) -> str:

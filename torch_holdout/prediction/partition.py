@@ -104,12 +104,12 @@ class Partition:
             )
         if self.key == "index":
             return self._by_index(size)
-        found = self._hashes(self._keys(dataset) if keys is None else keys)
-        if len(found) != size:
+        hashes = self._hashes(self._keys(dataset) if keys is None else keys)
+        if len(hashes) != size:
             raise InvalidArgumentError(
                 "Expected one key for each record of the dataset, but got another number."
             )
-        return _split(found % np.uint64(self.num_parts), self.num_parts)
+        return _split(hashes % np.uint64(self.num_parts), self.num_parts)
 
     def identity(self) -> dict[str, Any]:
         """Return what a ledger and a checkpoint store."""

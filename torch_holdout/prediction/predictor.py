@@ -3,13 +3,12 @@
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
@@ -25,12 +24,14 @@ from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgu
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.ledger import Purpose
-from torch_holdout.prediction.budget import PrivacyBudget, TrainingRecords
+from torch_holdout.prediction.budget import PrivacyBudget
 from torch_holdout.prediction.cache import AnswerCache
 from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET, PredictionMechanism, Setting
 from torch_holdout.prediction.private_loss import PrivateLoss
 from torch_holdout.prediction.private_value import PrivateValue
-from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, status_of
+from torch_holdout.prediction.queries import count_queries, describe, queries_of_run
+from torch_holdout.prediction.records import TrainingRecords
+from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, records_status
 from torch_holdout.prediction.validation import validate
 from torch_holdout.prediction.voters import Voters
 
@@ -38,35 +39,7 @@ OnExhausted = Literal["raise", "abstain", "fallback"]
 
 
 class PrivatePredictorHooks(nn.Module):
-    """Answer queries from models trained on sensitive records, within a budget.
-
-    A batch is charged to the records' account and committed before any of it is answered; a batch
-    that the budget does not cover is refused, or abstained from, as a whole. The account belongs to
-    the records: every predictor and process shares it, and checkpoints, copies and restarts refund
-    nothing. Labels are int64, values float64; both stay on the device.
-
-    Guarantee:
-        All answers together are (epsilon, delta)-differentially private for the training records
-        and the printed neighbouring relation, also when queries are chosen adaptively, provided
-        that members see nothing but their own part (``ensemble.verify_isolation``) and that only
-        answers leave. The models themselves and their checkpoints stay as secret as the records.
-
-    Args:
-        ensemble: A ``PartitionedEnsemble``, or a ``StableModel``.
-        mechanism: How outputs become an answer, e.g. ``SoftMajority(eta=0.1)``.
-        budget: What everything may cost together.
-        ledger: Where the account is: ``sqlite:///private.db``, or ``memory://`` for a throw-away.
-        name: The records' name in that ledger.
-        on_exhausted: For a batch beyond the budget: ``"raise"``, ``"abstain"`` (labels are -2,
-            values NaN) or ``"fallback"`` (a public model answers).
-        fallback: That public model, of inputs; its scores ``[B, C]`` become labels.
-        cache: How many answers to remember per tenant, so that repeats are the same and free; 0 for
-            none. It reads inputs back to the host.
-        fingerprint: ``th.fingerprint(train_set)``, so that renaming cannot refill.
-        num_outputs: Number of classes, where the models do not know it yet.
-        track_private_loss: Keep a soft majority's data-dependent cost; see ``private_epsilon``.
-        seed: Reproducible noise, for tests only; it is marked in the ledger.
-    """
+    """Answer queries within a budget, for either Lightning package."""
 
     trainer: Any  # Lightning's
     module_class: ClassVar[Any] = nn.Module  # the namespace's LightningModule ...
@@ -88,6 +61,52 @@ class PrivatePredictorHooks(nn.Module):
         track_private_loss: bool = False,
         seed: int | None = None,
     ) -> None:
+        """Answer queries from models trained on sensitive records, within a budget.
+
+        A batch is charged to the records' account and committed before any of it is answered; a
+        batch that the budget does not cover is refused, or abstained from, as a whole. The account
+        belongs to the records: every predictor and process shares it, and checkpoints, copies and
+        restarts refund nothing. Labels are int64, values float64; both stay on the device.
+
+        Guarantee:
+            All answers together are (epsilon, delta)-differentially private for the training
+            records and the printed neighbouring relation, also when queries are chosen adaptively,
+            provided that members see nothing but their own part (``ensemble.verify_isolation``) and
+            that only answers leave. The models themselves and their checkpoints stay as secret as
+            the records.
+
+        Args:
+            ensemble: A ``PartitionedEnsemble``, or a ``StableModel``.
+            mechanism: How outputs become an answer, e.g. ``SoftMajority(eta=0.1)``.
+            budget: What everything may cost together.
+            ledger: Where the account is: ``sqlite:///private.db``, or ``memory://`` for a
+                throw-away.
+            name: The records' name in that ledger.
+            on_exhausted: For a batch beyond the budget: ``"raise"``, ``"abstain"`` (labels are -2,
+                values NaN) or ``"fallback"`` (a public model answers).
+            fallback: That public model, of inputs; its scores ``[B, C]`` become labels.
+            cache: How many answers to remember per tenant, so that repeats are the same and free;
+                0 for none. It reads inputs back to the host.
+            fingerprint: ``th.fingerprint(train_set)``, so that renaming cannot refill.
+            num_outputs: Number of classes, where the models do not know it yet.
+            track_private_loss: Keep a soft majority's data-dependent cost; see ``private_epsilon``.
+            seed: Reproducible noise, for tests only; it is marked in the ledger.
+
+        Example:
+            >>> from functools import partial
+            >>> import torch
+            >>> from torch import nn
+            >>> from torch_holdout.prediction import (
+            ...     Partition, PartitionedEnsemble, PrivacyBudget, PrivatePredictor, SoftMajority)
+            >>> ensemble = PartitionedEnsemble(
+            ...     lambda: nn.Linear(8, 3), Partition(num_parts=50, key="index", seed=7),
+            ...     loss=nn.functional.cross_entropy, optimizer=partial(torch.optim.SGD, lr=0.1))
+            >>> predictor = PrivatePredictor(
+            ...     ensemble, SoftMajority(eta=0.1), budget=PrivacyBudget(epsilon=2.0, delta=1e-5),
+            ...     ledger="memory://", name="records")
+            >>> predictor(torch.zeros(4, 8)).shape, predictor.status().queries
+            (torch.Size([4]), 4)
+        """
         super().__init__()
         require_instance("ensemble", ensemble, Voters)
         require_instance("mechanism", mechanism, PredictionMechanism)
@@ -114,7 +133,6 @@ class PrivatePredictorHooks(nn.Module):
             seeded=self._noise.seeded,
         )
         self._cache = AnswerCache(cache) if cache else None
-        self._cached_weights: tuple[tuple[int, int], ...] = ()
         self._refused: int | None = None  # the smallest batch the budget did not cover
         self._private_loss = None
         if track_private_loss:
@@ -140,7 +158,7 @@ class PrivatePredictorHooks(nn.Module):
         """Refuse at once what the budget cannot cover, so that no answer is lost half way."""
         if self.on_exhausted != "raise" or self._cache is not None:
             return
-        asked = _queries_of(self.trainer)
+        asked = queries_of_run(self.trainer)
         if asked is not None and asked > (left := self.plan().queries_left):
             raise self._exhausted(asked, left)
 
@@ -162,9 +180,9 @@ class PrivatePredictorHooks(nn.Module):
     def status(self) -> PredictionStatus:
         """Return counts and privacy: all of it public."""
         charge = self.charge()
-        found = self._records.summary(charge)
+        account = self._records.summary(charge)
         left = self._records.left(charge)
-        return status_of(found, self._records.address, queries_left=left)
+        return records_status(account, self._records.address, queries_left=left)
 
     def charge(self) -> Charge:
         """Return what one query costs."""
@@ -197,10 +215,10 @@ class PrivatePredictorHooks(nn.Module):
         """Answer a batch for distillation, or raise; the ledger says what it was for."""
 
         def answers() -> Tensor:
-            found = self._ask(inputs, "distillation")
-            if found is None:
-                raise self._exhausted(_rows(inputs), self.plan().queries_left)
-            return found
+            labels = self._ask(inputs, "distillation")
+            if labels is None:
+                raise self._exhausted(count_queries(inputs), self.plan().queries_left)
+            return labels
 
         return without_trace(answers)
 
@@ -232,28 +250,16 @@ class PrivatePredictorHooks(nn.Module):
         if self._cache is None:
             answers = self._ask(inputs, purpose)
             return self._without_asking(inputs) if answers is None else answers
-        self._forget_if_retrained()
-        keys = self._cache.keys(tenant, inputs)
-        given = {key: self._cache.get(tenant, key) for key in keys}
-        # The same query twice in a batch is one query.
-        new = {key: row for row, key in enumerate(keys) if given[key] is None}
-        if new or not keys:
-            rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
-            answers = self._ask(inputs[rows], purpose)
-            if answers is None:
-                answers = self._without_asking(inputs[rows])
-            elif keys:
-                self._cache.put(tenant, list(new), answers)
-            else:
-                return answers
-            given |= dict(zip(new, answers.cpu(), strict=True))
-        found = [answer for key in keys if (answer := given[key]) is not None]
-        return torch.stack(found).to(self._place())
+        self._cache.clear_if_retrained(self.ensemble)
+        answers = self._cache.answered(
+            tenant, inputs, ask=lambda new: self._ask(new, purpose), refused=self._without_asking
+        )
+        return answers.to(self._place())
 
     @torch.no_grad()
     def _ask(self, inputs: Any, purpose: Purpose) -> Tensor | None:
         """Charge a batch and answer it; None, and nothing charged, if the budget is too small."""
-        rows = _rows(inputs)
+        rows = count_queries(inputs)
         if self._refused is not None and rows is not None and rows >= self._refused:
             return None
         table = self._table(inputs)
@@ -299,37 +305,37 @@ class PrivatePredictorHooks(nn.Module):
         if total is None:
             raise InvalidArgumentError(
                 f"Expected inputs that every member can take, one query per row, but the models "
-                f"gave {failure} for {_shapes(inputs)}. Nothing was charged. An error's own "
+                f"gave {failure} for {describe(inputs)}. Nothing was charged. An error's own "
                 f"message is withheld, because it may quote what is private."
             )
         return total
 
     def _setting(self, table: Tensor | None) -> Setting:
         declared = self._declared_outputs or self._voters.num_outputs
-        found = declared
+        outputs = declared
         if table is not None:
-            found = table.shape[1] if table.ndim > 1 else 1
-            self._declared_outputs = declared or found
-        if found is None:
+            outputs = table.shape[1] if table.ndim > 1 else 1
+            self._declared_outputs = declared or outputs
+        if outputs is None:
             raise InvalidArgumentError(
                 "Expected to know the number of classes, which decides what a query costs. Fit or "
                 "load the ensemble first, or pass num_outputs=."
             )
-        if declared is not None and found != declared:
+        if declared is not None and outputs != declared:
             raise InvalidArgumentError(
                 f"Expected {declared} outputs for each query, as declared or seen in training, but "
-                f"the models gave {found}. Nothing was charged."
+                f"the models gave {outputs}. Nothing was charged."
             )
         return Setting(
             num_parts=self._voters.num_parts,
-            num_outputs=found,
+            num_outputs=outputs,
             members_changed=self._voters.neighbours.members_changed,
         )
 
     @torch.no_grad()
     def _without_asking(self, inputs: Any) -> Tensor:
         """Do with a batch that the budget does not cover what the user has chosen."""
-        labels, rows = self.mechanism.answers == "labels", _rows(inputs)
+        labels, rows = self.mechanism.answers == "labels", count_queries(inputs)
         if self.on_exhausted == "raise" or rows is None:
             raise self._exhausted(rows, self.plan().queries_left)
         if self.fallback is not None:
@@ -353,13 +359,6 @@ class PrivatePredictorHooks(nn.Module):
     def _place(self) -> torch.device:
         return next((t.device for t in self.ensemble.parameters()), torch.device("cpu"))
 
-    def _forget_if_retrained(self) -> None:
-        tensors = (*self.ensemble.parameters(), *self.ensemble.buffers())
-        weights = tuple((id(tensor), tensor._version) for tensor in tensors)
-        if self._cache is not None and weights != self._cached_weights:
-            self._cache.clear()
-            self._cached_weights = weights
-
     @property
     def _voters(self) -> Voters:
         return cast(Voters, self.ensemble)  # checked in __init__
@@ -374,32 +373,3 @@ def _fallen_back(model: Callable[[Any], Tensor], inputs: Any) -> Tensor:
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     raise InvalidArgumentError(f"Expected `fallback` to take the inputs, but it raised {failure}")
-
-
-def _rows(inputs: Any) -> int | None:
-    """Return how many queries a batch has, if its first tensor tells."""
-    if isinstance(inputs, Tensor):
-        return len(inputs) if inputs.ndim else None
-    parts = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
-    return _rows(parts[0]) if isinstance(parts, list | tuple) and parts else None
-
-
-def _shapes(inputs: Any) -> str:
-    if isinstance(inputs, Tensor):
-        return f"{tuple(inputs.shape)} {inputs.dtype}"
-    return type(inputs).__name__
-
-
-def _queries_of(trainer: Any) -> int | None:
-    """Return how many queries a prediction run will ask, if its loaders know."""
-    loaders = trainer.predict_dataloaders
-    loaders = loaders if isinstance(loaders, list | tuple) else [loaders]
-    total = 0
-    for loader, batches in zip(loaders, trainer.num_predict_batches, strict=True):
-        if not isinstance(loader, DataLoader) or not isinstance(loader.dataset, Sized):
-            return None
-        size = len(loader.dataset)
-        if loader.batch_size is not None:
-            size = min(size, batches * loader.batch_size * trainer.world_size)
-        total += size
-    return total

@@ -127,7 +127,7 @@ class PredictionStatus:
         return "\n".join(lines)
 
 
-def status_of(
+def records_status(
     summary: RecordsSummary,
     address: str,
     *,

@@ -24,9 +24,9 @@ from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.prediction.budget import TrainingRecords
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
+from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.prediction.voters import Voters
 from torch_holdout.statistics.bounded_mean import BoundedMean, Statistic
 
@@ -96,10 +96,10 @@ def expected_accuracy(
     """
     require_instance("ensemble", ensemble, Voters)
     ensemble.eval()
-    votes: Any = ensemble
+    voters: Any = ensemble
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a member's may quote what it has computed
-        table = sum(mechanism.table(outputs) for outputs in votes.output_chunks(inputs))
+        table = sum(mechanism.table(outputs) for outputs in voters.output_chunks(inputs))
     if not isinstance(table, Tensor) or table.shape[:1] != target.shape:
         raise InvalidArgumentError(
             "Expected inputs and labels with one row per example, but their numbers differ. "

@@ -13,8 +13,7 @@ from torch_holdout.holdout.results import Status
 from torch_holdout.ledger import Charged, Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.prediction.status import PredictionStatus
-from torch_holdout.prediction.status import status_of as records_status
+from torch_holdout.prediction.status import PredictionStatus, records_status
 from torch_holdout.report.wording import parameters_text
 
 DRAWN = 600  # releases with their intervals, over all statistics of an account

@@ -7,8 +7,9 @@ import torch
 import torch_holdout as th
 from torch_holdout.accounting import Concentrated
 from torch_holdout.ledger import Ledger
-from torch_holdout.prediction.budget import PrivacyBudget, TrainingRecords
+from torch_holdout.prediction.budget import PrivacyBudget
 from torch_holdout.prediction.neighbours import Neighbours
+from torch_holdout.prediction.records import TrainingRecords
 
 HOSTILE = (
     "<script>alert(1)</script>",

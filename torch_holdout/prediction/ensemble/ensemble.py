@@ -1,9 +1,8 @@
 """The hooks of ``PartitionedEnsemble``; each Lightning package binds them once."""
 
 import copy
-import logging
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,6 @@ from torch_holdout._shared.checks import (
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.prediction.ensemble.data import (
     PartitionedBatch,
-    PartitionedDataHooks,
     ReadsBatches,
 )
 from torch_holdout.prediction.ensemble.isolation import Isolation, verified_isolation
@@ -38,61 +36,38 @@ from torch_holdout.prediction.ensemble.optimizers import (
     clip_member_norms,
     require_apart,
 )
-from torch_holdout.prediction.ensemble.probing import IGNORED, Choice, Probe, Prober
+from torch_holdout.prediction.ensemble.probing import (
+    Choice,
+    Probe,
+    Prober,
+    inference_backend,
+    training_probe,
+)
 from torch_holdout.prediction.ensemble.requirements import (
+    other_batches,
+    require_fixed_loss,
+    require_labels,
+    require_outputs,
+    require_parts,
     require_scheduler,
     require_separate_members,
 )
-from torch_holdout.prediction.ensemble.votes_module import Votes
+from torch_holdout.prediction.ensemble.vote_counter import VoteCounter
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.partition import Partition
 from torch_holdout.prediction.voters import Voters
 
-_log = logging.getLogger("torch_holdout")
 _CHECKPOINT = "torch_holdout_ensemble"
 _Result = TypeVar("_Result")
 
 
 class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
-    """Train one model on each part of the data, all at once, and keep them apart.
+    """Train one model on each part of the data, for either Lightning package."""
 
-    One record is in one part, so it can change one member (two, if it may change its part): the
-    votes of the members can be released with little noise, by a ``PrivatePredictor``. Whatever
-    would let a record reach other members is refused; ``verify_isolation`` tests the rest.
-
-    Args:
-        model_fn: Returns a new model; called once for each member.
-        parts: The partition, the same as the data module's.
-        loss: Of a member's output and targets: a tensor with one number.
-        optimizer: Returns the optimizer of the parameters it is given, e.g.
-            ``partial(torch.optim.Adam, lr=1e-3)``. They have a leading dimension of members.
-        scheduler: Returns a learning rate scheduler of the optimizer, or Lightning's dictionary.
-        backend: ``"vmap"``, ``"loop"``, or ``"auto"``: vmap where the model can.
-        chunk_size: How many members' activations are held at once, against little memory.
-        clip_norm: The largest norm of each member's gradients.
-        log_train_loss: Log the members' mean loss as ``train_loss``. It is *not private*: whoever
-            sees it sees more than the privacy budget accounts for.
-        seed: Decides the first weights and the dropout masks.
-        num_outputs: How many classes or values a model returns; found at the first use otherwise.
-
-    Example:
-        >>> from functools import partial
-        >>> from torch_holdout.prediction import PartitionedEnsemble
-        >>> ensemble = PartitionedEnsemble(
-        ...     lambda: nn.Linear(784, 10),
-        ...     Partition(num_parts=50, key="index", seed=7),
-        ...     loss=nn.functional.cross_entropy,
-        ...     optimizer=partial(torch.optim.Adam, lr=1e-3),
-        ... )
-        >>> ensemble.members.weight.shape
-        torch.Size([50, 10, 784])
-        >>> ensemble.member_outputs(torch.zeros(3, 784)).shape
-        torch.Size([50, 3, 10])
-    """
-
-    trainer: Any
+    trainer: Any  # Lightning's, as the next two
     current_epoch: int
     log: Any
+    trainer_class: ClassVar[Any] = object  # the namespace's Trainer
 
     def __init__(
         self,
@@ -109,6 +84,45 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         seed: int = 0,
         num_outputs: int | None = None,
     ) -> None:
+        """Train one model on each part of the data, all at once, and keep them apart.
+
+        One record is in one part, so it can change one member (two, if it may change its part): the
+        votes of the members can be released with little noise, by a ``PrivatePredictor``. Whatever
+        would let a record reach other members is refused; ``verify_isolation`` tests the rest.
+
+        Args:
+            model_fn: Returns a new model; called once for each member.
+            parts: The partition, the same as the data module's.
+            loss: Of a member's output and targets: a tensor with one number.
+            optimizer: Returns the optimizer of the parameters it is given, e.g.
+                ``partial(torch.optim.Adam, lr=1e-3)``. They have a leading dimension of members.
+            scheduler: Returns a learning rate scheduler of the optimizer, or Lightning's
+                dictionary.
+            backend: ``"vmap"``, ``"loop"``, or ``"auto"``: vmap where the model can.
+            chunk_size: How many members' activations are held at once, against little memory.
+            clip_norm: The largest norm of each member's gradients.
+            log_train_loss: Log the members' mean loss as ``train_loss``. It is *not private*:
+                whoever sees it sees more than the privacy budget accounts for.
+            seed: Decides the first weights and the dropout masks.
+            num_outputs: How many classes or values a model returns; found at the first use
+                otherwise.
+
+        Example:
+            >>> from functools import partial
+            >>> import torch
+            >>> from torch import nn
+            >>> from torch_holdout.prediction import Partition, PartitionedEnsemble
+            >>> ensemble = PartitionedEnsemble(
+            ...     lambda: nn.Linear(784, 10),
+            ...     Partition(num_parts=50, key="index", seed=7),
+            ...     loss=nn.functional.cross_entropy,
+            ...     optimizer=partial(torch.optim.Adam, lr=1e-3),
+            ... )
+            >>> ensemble.members.weight.shape
+            torch.Size([50, 10, 784])
+            >>> ensemble.member_outputs(torch.zeros(3, 784)).shape
+            torch.Size([50, 3, 10])
+        """
         super().__init__()
         require_instance("parts", parts, Partition)
         require_choice("backend", backend, ("auto", "vmap", "loop"))
@@ -119,7 +133,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             require_between("clip_norm", clip_norm, 0, float("inf"), ends=False)
         if num_outputs is not None:
             require_whole("num_outputs", num_outputs, 1, 2**20)
-        _require_fixed(loss)
+        require_fixed_loss(loss)
         self.members = stack_members(model_fn, parts.num_parts, seed)
         self.partition = parts
         self.loss = loss
@@ -181,7 +195,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         The counts are raw: add noise before they leave.
         """
         self._require_whole()
-        return Votes(copy.deepcopy(self.members)).eval()
+        return VoteCounter(copy.deepcopy(self.members)).eval()
 
     def verify_isolation(
         self,
@@ -210,7 +224,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             datamodule,
             index=index,
             replacement=replacement,
-            trainer_type=self._trainer_type(),
+            trainer_type=self.trainer_class,
             trainer_options=trainer_options or {},
         )
 
@@ -230,14 +244,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             return
         self._require_whole()
         require_separate_members(self.trainer)
-        datamodule = self.trainer.datamodule
-        if not isinstance(datamodule, PartitionedDataHooks):
-            raise _other_batches()
-        if datamodule.parts.identity() != self.partition.identity():
-            raise InvalidArgumentError(
-                f"Expected the data in the ensemble's parts ({self.partition}), but the data "
-                f"module's are others ({datamodule.parts}). Pass both the same Partition."
-            )
+        require_parts(self.trainer.datamodule, self.partition)
         self._probe = None
 
     def configure_optimizers(self) -> Any:
@@ -254,12 +261,12 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         if self._probe is None:
             self._probe = self._probed(pair, num_members)
         if self._probe.labels is not None:
-            _require_labels(pair[1], self._probe.labels, self._probe.ignores)
+            require_labels(pair[1], self._probe.labels, self._probe.ignores)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the sum of the members' losses, so that each gets its own gradient."""
         if not isinstance(batch, PartitionedBatch) or self.backend_used is None:
-            raise _other_batches()
+            raise other_batches()
         steps = Steps(
             template=self.members,
             loss=self.loss,
@@ -322,25 +329,13 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
                 "or failed. Load a checkpoint."
             )
 
-    @classmethod
-    def _trainer_type(cls) -> Any:
-        raise NotImplementedError
-
     def _probed(self, pair: tuple[Any, Any], num_members: int) -> Probe:
         size = len(tree_leaves(pair[0])[0]) // num_members
-        first = tuple(tree_map(lambda leaf: leaf[:size], side) for side in pair)
+        inputs, targets = (tree_map(lambda leaf: leaf[:size], side) for side in pair)
         with self.trainer.precision_plugin.forward_context():
-            prober = Prober(self._model_fn, self.members, self.seed)
-            slow = self.backend == "auto" and convolves_much(self.members, first[0], training=True)
-            choice = "loop" if slow else self.backend
-            probe = prober.training((first[0], first[1]), self.loss, choice)
-        if probe.reason:
-            _log.info("Members are trained one by one, because vmap cannot: %s", probe.reason)
-        elif slow:
-            _log.info("Members are trained one by one: large convolutions are faster so here.")
+            probe = training_probe(self._twin(), (inputs, targets), self.loss, self.backend)
         self.backend_used = probe.backend
-        if None not in (probe.num_outputs, self.num_outputs):
-            _require_outputs(self.num_outputs, probe.num_outputs)
+        require_outputs(self.num_outputs, probe.num_outputs)
         self.num_outputs = self.num_outputs or probe.num_outputs
         return probe
 
@@ -351,10 +346,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             return "loop"
         device = next(self.members.parameters()).device.type
         if device not in self._inference:
-            reason = Prober(self._model_fn, self.members, self.seed).inference(x)
-            if reason:
-                _log.info("Members answer one by one, because vmap cannot: %s", reason)
-            self._inference[device] = "loop" if reason else "vmap"
+            self._inference[device] = inference_backend(self._twin(), x)
         return self._inference[device]
 
     def _quietly(self, action: Callable[[], _Result]) -> _Result:
@@ -379,48 +371,8 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         )
 
 
-def _require_fixed(loss: Loss) -> None:
-    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
-        raise InvalidArgumentError(
-            "Expected a loss without parameters, but got one that learns: all members would share "
-            "what it learns. Move its parameters into the model."
-        )
-    if not callable(loss):
-        raise InvalidArgumentError(
-            f"Expected `loss` to be a function of output and target, but got {type(loss).__name__}."
-        )
-
-
 def _sized(outputs: Tensor) -> int:
     return int(outputs.shape[2]) if outputs.ndim > 2 else 1
-
-
-def _require_outputs(expected: int | None, found: int | None) -> None:
-    if expected != found:
-        raise InvalidArgumentError(
-            f"Expected models with num_outputs={expected}, but they return {found}. Drop "
-            f"`num_outputs`, or change the model."
-        )
-
-
-def _require_labels(target: Any, classes: int, ignores: bool) -> None:
-    low, high = (int(end) for end in target.aminmax())
-    if low < 0 and ignores:
-        low = int(target.masked_fill(target == IGNORED, 0).min())
-    if low < 0 or high >= classes:
-        also = f" or {IGNORED}" if ignores else ""
-        raise InvalidArgumentError(
-            f"Expected every label to be a whole number from 0 to {classes - 1}{also}, because the "
-            f"model has {classes} outputs, but got another. Fix the labels, or give the model more "
-            f"outputs. Which record it is, is withheld: records are private."
-        )
-
-
-def _other_batches() -> InvalidArgumentError:
-    return InvalidArgumentError(
-        "Expected batches of a PartitionedDataModule, so that every member sees its own part, but "
-        "got others. Call trainer.fit(ensemble, datamodule=PartitionedDataModule(...))."
-    )
 
 
 def _private_outputs() -> InvalidArgumentError:

@@ -24,7 +24,8 @@ class MemberParallelHooks(ShardsMembers):
     whole ensemble, so they can be resumed on any number of processes, and after the fit every
     process has all members.
 
-    Give it to the Trainer: ``Trainer(devices=2, strategy=MemberParallelStrategy())``.
+    Give it to the Trainer: ``Trainer(devices=2, strategy=MemberParallelStrategy())``. Its
+    arguments are those of Lightning's ``DDPStrategy``.
 
     Example:
         >>> from torch_holdout.prediction import MemberParallelStrategy

@@ -80,7 +80,7 @@ class Steps:
         count = len(next(iter(tree_leaves(inputs))))
         if self.chunk_size is None or self.chunk_size >= count:
             return self._together(parameters, buffers, inputs, targets, 0, key)
-        found: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
+        losses: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
             lambda own, start, stop: self._together(
                 dict(zip(parameters, own, strict=True)),
                 {name: buffer[start:stop] for name, buffer in buffers.items()},
@@ -92,7 +92,7 @@ class Steps:
             self.chunk_size,
             *parameters.values(),
         )
-        return found
+        return losses
 
     def _together(
         self,
@@ -112,7 +112,7 @@ class Steps:
             _write_back(buffers, moved)
             return losses
         rows = {name: value.unbind(0) for name, value in parameters.items()}
-        found = []
+        values = []
         for member in range(len(next(iter(tree_leaves(inputs))))):
             with lent_generator(*key, first + member, device=device):
                 own = {name: buffer[member] for name, buffer in buffers.items()}
@@ -123,8 +123,8 @@ class Steps:
                     _row(targets, member),
                 )
             _write_back(own, moved)
-            found.append(value)
-        return torch.stack(found)
+            values.append(value)
+        return torch.stack(values)
 
     def _one(
         self, parameters: State, buffers: State, inputs: Any, targets: Any
@@ -159,8 +159,8 @@ class _StackedLinear(TorchFunctionMode):
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     flat = x.flatten(0, -2).mT
-    found = weight @ flat if bias is None else torch.addmm(bias[:, None], weight, flat)
-    return found.mT.reshape(*x.shape[:-1], len(weight))
+    transposed = weight @ flat if bias is None else torch.addmm(bias[:, None], weight, flat)
+    return transposed.mT.reshape(*x.shape[:-1], len(weight))
 
 
 class _Chunked(torch.autograd.Function):
@@ -183,10 +183,10 @@ class _Chunked(torch.autograd.Function):
                 ]
                 value = run(own, start, stop)
                 learned = [p for p in own if p.requires_grad]
-                found = iter(torch.autograd.grad(value.sum(), learned, allow_unused=True))
+                computed = iter(torch.autograd.grad(value.sum(), learned, allow_unused=True))
             for gradient in gradients:
                 if gradient is not None:
-                    part = next(found)
+                    part = next(computed)
                     gradient[start:stop] = 0 if part is None else part
             losses.append(value.detach())
         ctx.save_for_backward(*gradients)

@@ -1,6 +1,7 @@
 """What can be learnt about a model and a loss from zeros and fresh weights: nothing private."""
 
 import copy
+import logging
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -13,10 +14,12 @@ from torch_holdout.prediction.ensemble.members import (
     Loss,
     ModelFactory,
     Steps,
+    convolves_much,
     output_chunks,
     stack_members,
 )
 
+_log = logging.getLogger("torch_holdout")
 IGNORED = -100  # the label that torch's losses leave out
 Choice = Literal["auto", "vmap", "loop"]
 
@@ -78,6 +81,10 @@ class Prober:
             ignores=not _refuses(loss, outputs, targets, IGNORED),
         )
 
+    def convolves_much(self, inputs: Any) -> bool:
+        """Return whether one by one is faster for a step on ``inputs``."""
+        return convolves_much(self._twins, inputs, training=True)
+
     def inference(self, x: Any) -> str:
         """Return why vmap cannot run a forward pass on zeros shaped like ``x``, or nothing."""
         blank = tree_map(self._blank, x)
@@ -112,8 +119,27 @@ class Prober:
     def _outputs(self, inputs: Any) -> Tensor | None:
         one = tree_map(lambda leaf: leaf[0], inputs)
         with torch.no_grad():
-            found = next(output_chunks(self._twins, one, "loop"))
-        return found[0] if isinstance(found, Tensor) else None
+            outputs = next(output_chunks(self._twins, one, "loop"))
+        return outputs[0] if isinstance(outputs, Tensor) else None
+
+
+def training_probe(prober: Prober, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
+    """Choose how members are trained, from the shape of one member's ``pair``; log a slow way."""
+    slow = choice == "auto" and prober.convolves_much(pair[0])
+    probe = prober.training(pair, loss, "loop" if slow else choice)
+    if probe.reason:
+        _log.info("Members are trained one by one, because vmap cannot: %s", probe.reason)
+    elif slow:
+        _log.info("Members are trained one by one: large convolutions are faster so here.")
+    return probe
+
+
+def inference_backend(prober: Prober, x: Any) -> Backend:
+    """Choose how members answer, from the shape of queries; log a slow way."""
+    reason = prober.inference(x)
+    if reason:
+        _log.info("Members answer one by one, because vmap cannot: %s", reason)
+    return "loop" if reason else "vmap"
 
 
 def _copied(loss: Loss) -> Loss:

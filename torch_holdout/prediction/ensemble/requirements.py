@@ -1,9 +1,15 @@
-"""What a Trainer may not do to an ensemble: each of these lets one record reach every member."""
+"""Refuse what would let one record reach every member, or an error tell of it."""
 
 from typing import Any
 
+from torch import nn
+
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.ensemble.data import PartitionedDataHooks
+from torch_holdout.prediction.ensemble.members import Loss
+from torch_holdout.prediction.ensemble.probing import IGNORED
 from torch_holdout.prediction.ensemble.sharding import ShardsMembers
+from torch_holdout.prediction.partition import Partition
 
 _DECIDES_ON_THE_LOSS = ("EarlyStopping", "LearningRateFinder", "BatchSizeFinder")
 
@@ -37,6 +43,61 @@ def require_scheduler(scheduler: Any) -> Any:
             "Use e.g. CosineAnnealingLR or OneCycleLR."
         )
     return scheduler
+
+
+def require_fixed_loss(loss: Loss) -> None:
+    """Refuse a loss that learns."""
+    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        raise InvalidArgumentError(
+            "Expected a loss without parameters, but got one that learns: all members would share "
+            "what it learns. Move its parameters into the model."
+        )
+    if not callable(loss):
+        raise InvalidArgumentError(
+            f"Expected `loss` to be a function of output and target, but got {type(loss).__name__}."
+        )
+
+
+def require_outputs(expected: int | None, returned: int | None) -> None:
+    """Refuse models of another size than was declared, where both are known."""
+    if None not in (expected, returned) and expected != returned:
+        raise InvalidArgumentError(
+            f"Expected models with num_outputs={expected}, but they return {returned}. Drop "
+            f"`num_outputs`, or change the model."
+        )
+
+
+def require_labels(target: Any, classes: int, ignores: bool) -> None:
+    """Refuse labels that are no class of the model, without telling which."""
+    low, high = (int(end) for end in target.aminmax())
+    if low < 0 and ignores:
+        low = int(target.masked_fill(target == IGNORED, 0).min())
+    if low < 0 or high >= classes:
+        also = f" or {IGNORED}" if ignores else ""
+        raise InvalidArgumentError(
+            f"Expected every label to be a whole number from 0 to {classes - 1}{also}, because the "
+            f"model has {classes} outputs, but got another. Fix the labels, or give the model more "
+            f"outputs. Which record it is, is withheld: records are private."
+        )
+
+
+def require_parts(datamodule: Any, partition: Partition) -> None:
+    """Refuse data that is not partitioned as the ensemble is."""
+    if not isinstance(datamodule, PartitionedDataHooks):
+        raise other_batches()
+    if datamodule.parts.identity() != partition.identity():
+        raise InvalidArgumentError(
+            f"Expected the data in the ensemble's parts ({partition}), but the data "
+            f"module's are others ({datamodule.parts}). Pass both the same Partition."
+        )
+
+
+def other_batches() -> InvalidArgumentError:
+    """Return the error for batches that hold no parts."""
+    return InvalidArgumentError(
+        "Expected batches of a PartitionedDataModule, so that every member sees its own part, but "
+        "got others. Call trainer.fit(ensemble, datamodule=PartitionedDataModule(...))."
+    )
 
 
 def _require_no_global_clip(trainer: Any) -> None:

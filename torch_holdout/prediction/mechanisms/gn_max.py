@@ -143,8 +143,8 @@ class ConfidentGNMax(PredictionMechanism):
 
         Example:
             >>> budget = {"epsilon": 2.0, "delta": 1e-5, "queries": 100, "threshold": 30.0}
-            >>> found = ConfidentGNMax.for_budget(**budget, num_parts=50, num_classes=10)
-            >>> round(found.sigma_check, 1), round(found.sigma_answer, 1)
+            >>> mechanism = ConfidentGNMax.for_budget(**budget, num_parts=50, num_classes=10)
+            >>> round(mechanism.sigma_check, 1), round(mechanism.sigma_answer, 1)
             (93.7, 31.2)
         """
         setting = Setting(

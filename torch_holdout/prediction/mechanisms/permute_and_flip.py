@@ -65,10 +65,10 @@ class PermuteAndFlip(PredictionMechanism):
         setting = Setting(
             num_parts=num_parts, num_outputs=num_classes, members_changed=members_changed
         )
-        found = largest_parameter(
+        epsilon_each = largest_parameter(
             lambda each: cls(epsilon=each).charge(setting), queries, epsilon, delta
         )
-        return cls(epsilon=found)
+        return cls(epsilon=epsilon_each)
 
     def table(self, outputs: Tensor) -> Tensor:
         """Return votes [B, C] of scores [m, B, C]."""

@@ -49,15 +49,15 @@ def minimise(
     objective = Objective(problem, features, targets)
     allowed = problem.tolerance - problem.rounding(num_features)
     start = features.new_zeros((problem.num_outputs, num_features))
-    found = _search(objective, start, allowed)
-    if not _certified(objective, found, allowed):
-        found = _descend(problem, objective, found, allowed)
-    if not _certified(objective, found, allowed):
+    weights = _search(objective, start, allowed)
+    if not _certified(objective, weights, allowed):
+        weights = _descend(problem, objective, weights, allowed)
+    if not _certified(objective, weights, allowed):
         raise HoldoutError(
             "Expected the gradient at the trained weights to be within `gradient_tolerance`, but "
             "it is not; nothing was kept. Raise `gradient_tolerance` or `regularisation`."
         )
-    return found
+    return weights
 
 
 def _certified(objective: Objective, weights: Tensor, allowed: float) -> bool:

@@ -1,4 +1,4 @@
-"""Vote counts as one module without Python around it, so that it can be exported."""
+"""Count votes in one module without Python around it, so that it can be exported."""
 
 import torch
 from torch import Tensor, nn
@@ -7,15 +7,15 @@ from torch.func import functional_call, vmap
 from torch_holdout.prediction.mechanisms.votes import vote_table
 
 
-class Votes(nn.Module):
+class VoteCounter(nn.Module):
     """Map inputs to how many members vote for each class, int64 [B, C].
 
     A member that returns NaN anywhere for a query votes for class 0.
 
     Example:
         >>> from torch_holdout.prediction.ensemble.members import stack_members
-        >>> votes = Votes(stack_members(lambda: nn.Linear(3, 4), 7, seed=0))
-        >>> votes(torch.ones(2, 3)).sum(dim=1)
+        >>> counter = VoteCounter(stack_members(lambda: nn.Linear(3, 4), 7, seed=0))
+        >>> counter(torch.ones(2, 3)).sum(dim=1)
         tensor([7, 7])
     """
 
@@ -42,3 +42,6 @@ class Votes(nn.Module):
         else:
             outputs = vmap(lambda one: functional_call(self.members, one, (x,)))(state)
         return vote_table(outputs)
+
+
+Votes = VoteCounter  # what pickles of version 0.1.0 name it

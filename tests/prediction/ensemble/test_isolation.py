@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, IsolationError
 from torch_holdout.prediction import Partition
-from torch_holdout.prediction.ensemble.data import PartSampler
+from torch_holdout.prediction.ensemble.batches import PartSampler
 from torch_holdout.prediction.lightning import PartitionedDataModule
 
 import pytorch_lightning

@@ -1,7 +1,5 @@
 """What a mechanism sees, says and charges."""
 
-import math
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -12,7 +10,6 @@ from torch_holdout.accounting import (
     Pure,
     SoftVote,
     queries_for,
-    soft_majority_rdp,
 )
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.mechanisms import (
@@ -24,7 +21,6 @@ from torch_holdout.prediction.mechanisms import (
     PredictionMechanism,
     Setting,
     SoftMajority,
-    vote_table,
 )
 
 from support.oracles.chi_square import fits
@@ -68,47 +64,6 @@ def drawn(mechanism, votes, draws, parts, seed=1):
     outputs = len(votes) if isinstance(votes, list) else 1
     setting = Setting(num_parts=parts, num_outputs=outputs)
     return mechanism.answer(table, setting, SeededNoise(seed).uniforms("law"))
-
-
-class TestVotes:
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-    @pytest.mark.parametrize("classes", [2, 3, 10, 257])
-    def test_against_a_loop(self, dtype, classes):
-        generator = torch.Generator().manual_seed(classes)
-        outputs = torch.randint(-3, 4, (7, 40, classes), generator=generator).to(dtype)
-        odd = torch.randint(0, 20, outputs.shape, generator=generator)
-        outputs = outputs.masked_fill(odd == 0, INF).masked_fill(odd == 1, -INF)
-        outputs[:, :10] = outputs[:, :10].masked_fill(odd[:, :10] == 2, NAN)
-        outputs[3, 0], outputs[4, 0] = -INF, NAN
-        expected = torch.zeros(40, classes, dtype=torch.int64)
-        for member in outputs.tolist():
-            for query, scores in enumerate(member):
-                bad = any(math.isnan(s) for s in scores)
-                expected[query, 0 if bad else scores.index(max(scores))] += 1
-        assert vote_table(outputs).equal(expected)
-
-    def test_whatever_the_layout(self):
-        outputs = torch.randn(5, 8, 4)
-        assert vote_table(outputs.permute(2, 0, 1).contiguous().permute(1, 2, 0)).equal(
-            vote_table(outputs)
-        )
-        assert vote_table(outputs.requires_grad_()).requires_grad is False
-        assert vote_table(torch.randn(5, 0, 4)).shape == (0, 4)
-
-    def test_every_member_has_one_vote(self):
-        table = vote_table(torch.full((9, 3, 5), NAN))
-        assert table.tolist() == [[9, 0, 0, 0, 0]] * 3
-        assert vote_table(torch.zeros(9, 3, 5)).tolist() == [[9, 0, 0, 0, 0]] * 3
-
-    @pytest.mark.parametrize("shape", [(3, 4), (3, 4, 1), (2, 3, 4, 5), (3,)])
-    def test_wrong_shapes(self, shape):
-        with pytest.raises(InvalidArgumentError, match=r"Expected .* but got .*\. Stack"):
-            vote_table(torch.zeros(shape))
-
-    @pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
-    def test_wrong_numbers(self, dtype):
-        with pytest.raises(InvalidArgumentError, match="real numbers"):
-            vote_table(torch.zeros(2, 3, 4, dtype=dtype))
 
 
 class TestLaws:
@@ -348,38 +303,6 @@ class TestNoisyMean:
     def test_answers_stay_in_range(self):
         answers = drawn(NoisyMean(low=2.0, high=3.0, noise="laplace", epsilon=0.01), 5, 1000, 2)
         assert (answers.min(), answers.max()) == (2.0, 3.0)
-
-
-class TestPrivateLoss:
-    """The loss of the votes as they are: written out for every member that could change."""
-
-    @pytest.mark.parametrize("eta", [0.05, 0.5, 3.0])
-    @pytest.mark.parametrize("order", [1.1, 2.0, 30.0])
-    def test_against_a_loop(self, eta, order):
-        queries = [[5, 0, 0], [3, 1, 1], [2, 2, 1], [0, 4, 1]]
-
-        def divergence(votes, other):
-            p, q = soft_majority(votes, eta), soft_majority(other, eta)
-            return math.log(math.fsum(p[k] ** order * q[k] ** (1 - order) for k in p)) / (order - 1)
-
-        total = 0.0
-        for votes in queries:
-            found = []
-            for a, b in [(a, b) for a in range(3) for b in range(3) if a != b and votes[a]]:
-                moved = list(votes)
-                moved[a], moved[b] = moved[a] - 1, moved[b] + 1
-                found += [divergence(votes, moved), divergence(moved, votes)]
-            total += max(found)
-        loss = SoftMajority(eta=eta).private_loss(torch.tensor(queries), [order, 2 * order])
-        assert loss.shape == (2,)
-        assert loss[0].item() == pytest.approx(total, rel=1e-9)
-
-    def test_never_above_the_worst_case(self):
-        table = vote_table(torch.randn(12, 300, 5))
-        worst = soft_majority_rdp(0.2, 12, 5)
-        loss = SoftMajority(eta=0.2).private_loss(table, [1.5, 10.0, 1e5])
-        for found, order in zip(loss.tolist(), (1.5, 10.0, 1e5), strict=True):
-            assert 0 < found <= 300 * worst(order)
 
 
 @pytest.mark.parametrize("mechanism", ALL, ids=name)

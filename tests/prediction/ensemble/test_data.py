@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction import Partition
-from torch_holdout.prediction.ensemble.data import BLANK, PartSampler
+from torch_holdout.prediction.ensemble.batches import BLANK, PartSampler
 
 import pytorch_lightning
 from support.builders.ensembles import PARTS, data, deep, ensemble, records, trainer

@@ -1,0 +1,139 @@
+"""The ensemble under a real Trainer: same numbers either way, and a reason for every refusal."""
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import nn
+from torch.nn import functional
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction import Partition
+from torch_holdout.prediction.lightning import PartitionedEnsemble
+
+from support.builders.ensembles import (
+    PARTS,
+    SGD,
+    Recurrent,
+    batch_norm,
+    data,
+    deep,
+    dropping,
+    ensemble,
+    fitted,
+    group_norm,
+    same,
+    state,
+    trainer,
+)
+
+# Lightning's advice about workers and the like.
+pytestmark = pytest.mark.filterwarnings("ignore")
+QUERIES = torch.randn(9, 6, generator=torch.Generator().manual_seed(1))
+
+
+def close(one, other):
+    return all(torch.allclose(one[k].double(), other[k].double(), atol=1e-5) for k in one)
+
+
+def test_raw_outputs_are_refused_and_the_curator_has_his_own_door():
+    found = fitted(dropping)
+    for call in (lambda: found(QUERIES), lambda: found.predict_step(QUERIES, 0)):
+        with pytest.raises(InvalidArgumentError, match="PrivatePredictor"):
+            call()
+    outputs = found.member_outputs(QUERIES)
+    assert outputs.shape == (4, 9, 3)
+    assert torch.equal(outputs, found.member_outputs(QUERIES))  # no dropout
+    assert found.members[1].training
+    assert not outputs.requires_grad
+
+
+@pytest.mark.parametrize("model_fn", [deep, group_norm, batch_norm, Recurrent])
+def test_outputs_are_the_same_by_either_backend(model_fn):
+    found = fitted(model_fn)
+    outputs = []
+    for backend in ("auto", "loop") if model_fn is Recurrent else ("auto", "loop", "vmap"):
+        found.backend = backend
+        outputs.append(found.member_outputs(QUERIES))
+    assert all(torch.allclose(outputs[0], other, atol=1e-5) for other in outputs)
+
+
+@pytest.mark.parametrize("model_fn", [deep, batch_norm])
+def test_votes_can_be_exported(model_fn):
+    found = fitted(model_fn)
+    with torch.no_grad():
+        found.members.get_parameter("0.weight" if model_fn is deep else "1.weight")[1] = torch.nan
+    votes = found.votes_module()
+    choices = found.member_outputs(QUERIES).nan_to_num(0.0).argmax(dim=-1)
+    assert (choices[1] == 0).all()
+    assert torch.equal(votes(QUERIES), functional.one_hot(choices, 3).sum(dim=0))
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(votes, (QUERIES[:4],), dynamic_shapes={"x": {0: batch}})
+    for size in (2, 9):
+        assert torch.equal(program.module()(QUERIES[:size]), votes(QUERIES[:size]))
+    assert found.members.training
+
+
+def test_models_must_return_tensors_of_the_declared_size():
+    with pytest.raises(InvalidArgumentError, match="num_outputs=4"):
+        fitted(num_outputs=4)
+
+    class Named(nn.Linear):
+        def forward(self, x):
+            return {"scores": super().forward(x)}
+
+    def loss(output, target):
+        return functional.cross_entropy(output["scores"], target)
+
+    with pytest.raises(InvalidArgumentError, match="return a tensor"):
+        fitted(lambda: Named(6, 3), loss=loss)
+
+
+def test_what_an_ensemble_tells():
+    found = ensemble()
+    assert (found.num_parts, found.num_outputs, found.neighbours) == (4, None, PARTS.neighbours)
+    assert found.identity()["partition"] == PARTS.identity()
+    trainer().fit(found, datamodule=data())
+    assert found.num_outputs == 3
+
+
+def test_the_loss_is_logged_on_request_only():
+    quiet, loud = trainer(), trainer()
+    quiet.fit(ensemble(), datamodule=data())
+    loud.fit(ensemble(log_train_loss=True), datamodule=data())
+    assert quiet.callback_metrics == {}
+    assert list(loud.callback_metrics) == ["train_loss"]
+
+
+def test_a_stopped_fit_resumes_bit_for_bit(tmp_path):
+    whole = fitted(batch_norm, options={"max_epochs": 3})
+    for step, workers in ((3, 0), (6, 2), (5, 0), (4, 2)):  # two ends of epochs, two middles
+        saving = ModelCheckpoint(
+            tmp_path / str(step), every_n_train_steps=step, save_top_k=-1, filename="{step}"
+        )
+        first = trainer(max_epochs=3, callbacks=[saving], enable_checkpointing=True)
+        first.fit(ensemble(batch_norm), datamodule=data())
+        resumed = ensemble(batch_norm, seed=9)
+        second = trainer(max_epochs=3)
+        second.fit(
+            resumed,
+            datamodule=data(num_workers=workers),
+            ckpt_path=tmp_path / str(step) / f"step={step}.ckpt",
+        )
+        assert second.global_step == 9
+        assert same(state(whole), state(resumed)), step
+
+
+def test_a_checkpoint_is_loaded_with_its_partition_only(tmp_path):
+    first = trainer()
+    found = ensemble()
+    first.fit(found, datamodule=data())
+    first.save_checkpoint(tmp_path / "own.ckpt")
+    arguments = {"model_fn": deep, "loss": functional.cross_entropy, "optimizer": SGD}
+    loaded = PartitionedEnsemble.load_from_checkpoint(
+        tmp_path / "own.ckpt", parts=PARTS, **arguments
+    )
+    assert same(state(found), state(loaded))
+    assert loaded.num_outputs == 3
+    with pytest.raises(InvalidArgumentError, match="in two members"):
+        PartitionedEnsemble.load_from_checkpoint(
+            tmp_path / "own.ckpt", parts=Partition(num_parts=4, seed=8), **arguments
+        )
