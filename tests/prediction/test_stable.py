@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import TensorDataset
 from torch_holdout._noise.streams import SeededNoise, normal_numbers
 from torch_holdout.accounting import Concentrated, Pure, compose, epsilon_of_rho
-from torch_holdout.bounds import convex_cost, convex_regulariser, strongly_convex_cost
+from torch_holdout.bounds import convex_regulariser
+from torch_holdout.bounds.published import convex_cost, strongly_convex_cost
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import Setting
 from torch_holdout.prediction.mechanisms.stable_erm import StableERM

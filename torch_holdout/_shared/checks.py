@@ -49,6 +49,17 @@ def require_between(
     )
 
 
+def require_positive(**values: float) -> None:
+    """Raise unless every value, given by its name, is a finite number above 0."""
+    for name, value in values.items():
+        require_between(name, value, 0, math.inf, ends=False)
+
+
+def require_units(value: object) -> None:
+    """Raise unless ``value`` can be the number of independent units of a mean."""
+    require_whole("units", value, 1, 2**62)
+
+
 def require_failure(value: object, smallest: float = 0.0) -> None:
     """Refuse what is no probability of failing, or a smaller one than can be counted with."""
     require_between("failure", value, 0, 1, ends=False)

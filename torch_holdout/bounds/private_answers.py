@@ -9,7 +9,10 @@ parameters alone, and every division is valid.
 import math
 from collections.abc import Callable
 
-from torch_holdout._shared.checks import require_failure, require_whole
+from torch_holdout._shared.checks import (
+    require_failure,
+    require_units,
+)
 from torch_holdout._shared.numeric_search import best_argument, smallest_value, smallest_where
 from torch_holdout.accounting.loss import PrivacyLoss
 from torch_holdout.bounds.max_information import information_of_pure_iid, information_tolerance
@@ -177,5 +180,5 @@ def _best_share(at: Callable[[float], float]) -> float:
 
 
 def _require(units: int, failure: float) -> None:
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     require_failure(failure)

@@ -12,10 +12,11 @@ from torch_holdout._shared.checks import (
     require_between,
     require_failure,
     require_tolerance,
+    require_units,
     require_whole,
 )
 from torch_holdout._shared.numeric_search import smallest_value
-from torch_holdout.bounds.transfer import moment_transfer_size
+from torch_holdout.bounds.published.transfer import moment_transfer_size
 
 
 def laplace_error(units: int, epsilon: float, failure: float) -> float:
@@ -28,7 +29,7 @@ def laplace_error(units: int, epsilon: float, failure: float) -> float:
         >>> round(laplace_error(1000, 0.1, 0.05), 4)
         0.03
     """
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     require_between("epsilon", epsilon, 0, math.inf, ends=False)
     require_failure(failure)
     return math.log(1 / failure) / (units * epsilon)

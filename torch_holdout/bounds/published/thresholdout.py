@@ -14,6 +14,7 @@ from torch_holdout._shared.checks import (
     require_between,
     require_failure,
     require_tolerance,
+    require_units,
     require_whole,
 )
 from torch_holdout._shared.numeric_search import smallest_where
@@ -38,7 +39,7 @@ def thresholdout_epsilon(
     """
     require_whole("budget", budget, 1, 2**62)
     require_between("sigma", sigma, 0, math.inf, ends=False)
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     pure = 2 * budget / (sigma * units)
     if delta is None:
         return pure
@@ -141,7 +142,7 @@ def thresholdout_tolerance(units: int, *, failure: float, queries: int, budget: 
         >>> thresholdout_tolerance(10_000, failure=0.05, queries=1000, budget=20)
         inf
     """
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
 
     def suffices(tolerance: float) -> bool:
         plan = thresholdout_plan(
