@@ -326,10 +326,11 @@ def test_every_theorem_has_a_direction_and_an_example():
         *("multiplicative_weights_size", "ladder_best_step", "soft_majority_size"),
         "agnostic_size",
     }
-    functions = {name for name in tb.__all__ if inspect.isfunction(getattr(tb, name))}
-    assert functions == (listed | elsewhere) - {f.__name__ for f in pa.THEOREMS.values()}
-    for name in functions:
-        assert ">>>" in getattr(tb, name).__doc__
+    named = [getattr(module, name) for module in (tb, pb) for name in module.__all__]
+    functions = {value.__name__: value for value in named if inspect.isfunction(value)}
+    assert set(functions) == (listed | elsewhere) - {f.__name__ for f in pa.THEOREMS.values()}
+    for function in functions.values():
+        assert ">>>" in function.__doc__
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,6 +10,10 @@ _PACKAGE = "torch_holdout"
 # Where the names of a module of version 0.1.0 are now. Pickles of that version name some of them.
 OLD_MODULES = {
     "_guard": "training.guard",
+    "accounting.cap": "accounting.compose",
+    "accounting.composition": "accounting.compose",
+    "accounting.loss": "accounting.compose",
+    "accounting.zcdp": "accounting.rdp",
     "blockwise": "statistics",
     "bounds.counting": "bounds.published.counting",
     "bounds.ladder": "bounds.published.ladder",

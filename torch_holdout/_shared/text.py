@@ -2,6 +2,10 @@
 
 import math
 
+WEAK = 0.1  # a normalised tolerance above which a certificate is called weak ...
+USELESS = 0.5  # ... and one above which it says nothing: around the middle it covers everything
+LARGE_EPSILON = 10  # an epsilon above which no record is protected
+
 
 def up(value: float, digits: int = 3) -> str:
     """Write what is at most so much, with a few digits, rounded up.
@@ -54,3 +58,14 @@ def counted(number: int, noun: str) -> str:
     else:
         plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def confidence_text(failure: float) -> str:
+    """Write a confidence in per cent without rounding it up to certainty.
+
+    Example:
+        >>> confidence_text(0.05), confidence_text(1e-30)
+        ('95 %', 'more than 99.99999999 %')
+    """
+    text = f"{100 * (1 - failure):.10g}"
+    return "more than 99.99999999 %" if text == "100" else f"{text} %"

@@ -27,7 +27,7 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout.accounting.pure import log_binomial
-from torch_holdout.bounds.single_query import kl_interval
+from torch_holdout.bounds.single_query import kl_edge
 from torch_holdout.errors import InvalidArgumentError
 
 _LARGEST_FIXED = 10**6
@@ -245,9 +245,8 @@ def kl_answer_interval(
     require_between("bracket", bracket, 0, math.inf)
     require_units(units)
     divergence = bracket / units
-    low, _ = kl_interval(max(0.0, answer - error), divergence)
-    _, high = kl_interval(min(1.0, answer + error), divergence)
-    return low, high
+    low = kl_edge(max(0.0, answer - error), 0.0, divergence)
+    return low, kl_edge(min(1.0, answer + error), 1.0, divergence)
 
 
 def _log_anytime(position: int, releases_before: int, sequences: Sequences) -> float:

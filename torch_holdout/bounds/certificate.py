@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Literal, final
 
 from torch_holdout._shared.checks import require_failure
-from torch_holdout._shared.text import up
-from torch_holdout.accounting.loss import PrivacyLoss
+from torch_holdout._shared.text import confidence_text, up
+from torch_holdout.accounting.compose import PrivacyLoss
 from torch_holdout.bounds.brackets import (
     Sequences,
     any_sequences,
@@ -102,17 +102,6 @@ class Certificate:
             lines.append("  That says nothing useful: a larger holdout or fewer releases help.")
         lines += [f"  theorem: {self.theorem}", f"  {self.covers}", "  assumes:"]
         return "\n".join(lines + [f"  - {assumption}" for assumption in self.assumptions])
-
-
-def confidence_text(failure: float) -> str:
-    """Write a confidence in per cent without rounding it up to certainty.
-
-    Example:
-        >>> confidence_text(0.05), confidence_text(1e-30)
-        ('95 %', 'more than 99.99999999 %')
-    """
-    text = f"{100 * (1 - failure):.10g}"
-    return "more than 99.99999999 %" if text == "100" else f"{text} %"
 
 
 @final
@@ -370,8 +359,9 @@ def _choice(
     private, theorem = best_theorem(
         worst.units,
         loss,
-        lambda beta: worst.answer_error(beta, budget),
+        worst.answer_errors(budget),
         failure,
+        below=counted,
     )
     return theorem if private + worst.quantisation < counted else counting
 
@@ -380,7 +370,5 @@ def _choice(
 def _private_tolerance(
     channel: Channel, budget: int, loss: PrivacyLoss, failure: float, theorem: str
 ) -> float:
-    distance = THEOREMS[theorem](
-        channel.units, loss, lambda beta: channel.answer_error(beta, budget), failure
-    )
+    distance = THEOREMS[theorem](channel.units, loss, channel.answer_errors(budget), failure)
     return distance + channel.quantisation

@@ -13,7 +13,7 @@ from torch_holdout._shared.checks import (
     require_failure,
     require_units,
 )
-from torch_holdout.bounds.single_query import hoeffding
+from torch_holdout.bounds.single_query import hoeffding_distance
 
 _LOG2_E = math.log2(math.e)
 
@@ -30,7 +30,14 @@ def information_tolerance(units: int, bits: float, failure: float) -> float:
         0.0604
     """
     require_between("bits", bits, 0, math.inf)
-    sampling = hoeffding(units, failure)
+    require_units(units)
+    require_failure(failure)
+    return information_distance(units, bits, failure)
+
+
+def information_distance(units: int, bits: float, failure: float) -> float:
+    """Return ``information_tolerance`` without checking the arguments, for searches."""
+    sampling = hoeffding_distance(units, failure)
     return math.sqrt(sampling**2 + bits * math.log(2) / (2 * units))
 
 
@@ -46,7 +53,7 @@ def information_of_pure(epsilon: float, units: int) -> float:
     """
     require_between("epsilon", epsilon, 0, math.inf)
     require_units(units)
-    return _LOG2_E * epsilon * units
+    return _bits_of_pure(epsilon, units)
 
 
 def information_of_pure_iid(epsilon: float, units: int, failure: float) -> float:
@@ -62,6 +69,16 @@ def information_of_pure_iid(epsilon: float, units: int, failure: float) -> float
         0.69
     """
     require_failure(failure)
-    plain = information_of_pure(epsilon, units)
+    require_between("epsilon", epsilon, 0, math.inf)
+    require_units(units)
+    return bits_of_pure_iid(epsilon, units, failure)
+
+
+def bits_of_pure_iid(epsilon: float, units: int, failure: float) -> float:
+    """Return ``information_of_pure_iid`` without checking the arguments, for searches."""
     spread = epsilon * math.sqrt(units * math.log(2 / failure) / 2)
-    return min(plain, _LOG2_E * (epsilon**2 * units / 2 + spread))
+    return min(_bits_of_pure(epsilon, units), _LOG2_E * (epsilon**2 * units / 2 + spread))
+
+
+def _bits_of_pure(epsilon: float, units: int) -> float:
+    return _LOG2_E * epsilon * units

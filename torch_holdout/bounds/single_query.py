@@ -24,6 +24,11 @@ def hoeffding(units: int, failure: float) -> float:
     """
     require_units(units)
     require_failure(failure)
+    return hoeffding_distance(units, failure)
+
+
+def hoeffding_distance(units: int, failure: float) -> float:
+    """Return ``hoeffding`` without checking the arguments, for searches."""
     return math.sqrt(math.log(2 / failure) / (2 * units))
 
 
@@ -60,17 +65,26 @@ def kl_interval(mean: float, divergence: float) -> tuple[float, float]:
             f"Expected `divergence` not to be negative, but got {divergence!r}."
         )
     mean = min(max(mean, 0.0), 1.0)
-    return _edge(mean, 0.0, divergence), _edge(mean, 1.0, divergence)
+    return kl_edge(mean, 0.0, divergence), kl_edge(mean, 1.0, divergence)
 
 
-def _edge(mean: float, end: float, divergence: float) -> float:
-    """Bisect from the mean towards an end of [0, 1]; return the outer side of the last step."""
+def kl_edge(mean: float, end: float, divergence: float) -> float:
+    """Return one edge of ``kl_interval``, towards an end of [0, 1], without checking the arguments.
+
+    Bisects from the mean; the outer side of the last step is returned.
+
+    Example:
+        >>> kl_edge(0.05, 1.0, 0.004) == kl_interval(0.05, 0.004)[1]
+        True
+    """
     divergence += 4e-16  # what rounding may take off a divergence
     if binary_kl(mean, end) <= divergence:
         return end
     inside, outside = mean, end
     for _ in range(60):
         middle = (inside + outside) / 2
+        if middle in (inside, outside):
+            break
         if binary_kl(mean, middle) <= divergence:
             inside = middle
         else:

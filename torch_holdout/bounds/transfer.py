@@ -20,6 +20,8 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout._shared.numeric_search import smallest_value
 
+LARGEST_MONITORED = 1 / 8  # the epsilon up to which `monitor_tolerance` is proved
+
 
 def pure_tolerance(epsilon: float, units: int, failure: float) -> float:
     r"""Return tau with :math:`P(|h - P| \ge \tau) \le \beta` under pure privacy.
@@ -33,6 +35,11 @@ def pure_tolerance(epsilon: float, units: int, failure: float) -> float:
     """
     _require(epsilon, units)
     require_failure(failure)
+    return pure_distance(epsilon, units, failure)
+
+
+def pure_distance(epsilon: float, units: int, failure: float) -> float:
+    """Return ``pure_tolerance`` without checking the arguments, for searches."""
     return max(epsilon, math.sqrt(math.log(6 / failure) / units))
 
 
@@ -52,7 +59,7 @@ def monitor_tolerance(epsilon: float, delta: float, units: int) -> tuple[float, 
     _require(epsilon, units)
     require_between("delta", delta, 0, 1)
     epsilon = max(epsilon, math.sqrt(12 / units))
-    if epsilon > 1 / 8 or delta > epsilon / 16:
+    if epsilon > LARGEST_MONITORED or delta > epsilon / 16:
         return math.inf, 1.0
     return 6 * epsilon, max(4 * delta / epsilon, math.exp(-(epsilon**2) * units / 8))
 
@@ -88,9 +95,15 @@ def accuracy_transfer(
     require_between("error_failure", error_failure, 0, 1)
     require_between("slack", slack, 0, 1, ends=False)
     require_between("loss", loss, 0, 1)
-    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
     missed = 0.0 if delta == 0 else (math.inf if loss == 0 else delta / loss)
-    return error + growth + slack + 2 * loss, min(1.0, error_failure / slack + missed)
+    distance = accuracy_distance(epsilon, error, slack, loss)
+    return distance, min(1.0, error_failure / slack + missed)
+
+
+def accuracy_distance(epsilon: float, error: float, slack: float, loss: float) -> float:
+    """Return the tolerance of ``accuracy_transfer`` without checking the arguments."""
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    return error + growth + slack + 2 * loss
 
 
 def information_mse(information: float, units: int) -> float:

@@ -18,7 +18,7 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.numeric_search import smallest_where
-from torch_holdout.accounting.composition import compose_advanced
+from torch_holdout.accounting.compose import compose_advanced
 
 
 def thresholdout_epsilon(
