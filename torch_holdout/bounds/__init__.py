@@ -4,7 +4,7 @@ Means are of values in [0, 1] over independent units. Arguments outside a theore
 ``ValueError`` with the range; where a theorem has nothing to say its result is infinite (or a
 probability of 1). A tolerance of 1 or more is vacuous. Nothing here reads data or a ledger; what
 answers cost in privacy belongs to ``accounting/``.
-Formulas that nothing here computes with are in ``bounds.published``.
+Formulas that nothing here computes with are in ``bounds/published``.
 """
 
 from typing import Any
