@@ -55,8 +55,8 @@ def compose(
         >>> from torch_holdout.accounting import Pure
         >>> compose([Pure(0.01, count=200)]).epsilon
         2.0
-        >>> found = compose([Pure(0.01, count=200)], delta=1e-6)
-        >>> round(found.epsilon, 3), found.method
+        >>> privacy = compose([Pure(0.01, count=200)], delta=1e-6)
+        >>> round(privacy.epsilon, 3), privacy.method
         (0.572, 'exact')
     """
     require_between("variation", variation, 0, 1)

@@ -64,9 +64,9 @@ class Certificate:
 
     Example:
         >>> import torch_holdout as th
-        >>> found = th.certificate(
+        >>> claim = th.certificate(
         ...     size=10_000, queries=200, budget=20, mechanism=th.Ladder(step=0.01))
-        >>> isinstance(found, Certificate), found.vacuous, round(found.tolerance, 3)
+        >>> isinstance(claim, Certificate), claim.vacuous, round(claim.tolerance, 3)
         (True, False, 0.085)
     """
 
@@ -133,9 +133,9 @@ class Interval:
     of guesses.
 
     Example:
-        >>> found = Interval(statistic="val_acc", position=3, kind="release", value=0.9, low=0.86,
-        ...                  high=0.93, failure=0.05)
-        >>> 0.88 in found
+        >>> interval = Interval(statistic="val_acc", position=3, kind="release", value=0.9,
+        ...                     low=0.86, high=0.93, failure=0.05)
+        >>> 0.88 in interval
         True
     """
 
@@ -219,10 +219,10 @@ def answer_interval(
     Example:
         >>> facts = Transcript(queries=50, releases=5, last_release=50, budget=5, rounds=5)
         >>> channel = Channel(units=10_000, resolution=65536, grid=512, sigma=1e-4, threshold=0.02)
-        >>> found = answer_interval(
+        >>> interval = answer_interval(
         ...     facts, {"error": channel}, statistic="error", position=50, releases_before=4,
         ...     kind="release", value=0.05, failure=0.05)
-        >>> round(found.low, 3), round(found.high, 3)
+        >>> round(interval.low, 3), round(interval.high, 3)
         (0.029, 0.078)
     """
     require_failure(failure, SMALLEST_FAILURE)

@@ -129,38 +129,8 @@ def by_accuracy(
         0.242
     """
     _require(units, failure)
-
-    epsilon, rho = loss.pure, loss.rho
-
-    def pure(log_slack: float) -> float:
-        slack = math.exp(log_slack)
-        return accuracy_distance(epsilon, error(failure * slack), slack, 0)
-
-    def roughly_at(log_loss: float) -> float:
-        return min(epsilon, simple_epsilon(rho, failure * math.exp(log_loss) / 2))
-
-    def best_slack(growing: float, share: float) -> float:
-        def at(log_slack: float) -> float:
-            slack = math.exp(log_slack)
-            return accuracy_distance(growing, error(failure * slack / 2), slack, share)
-
-        return math.exp(best_argument(at, *_RANGE, 20))
-
-    # The slack and the loss stand in different terms of a sum: each has its own best value.
-    slack = best_slack(0.0, 0.0)
-    noise = error(failure * slack / 2)
-    log_loss = best_argument(
-        lambda log: accuracy_distance(roughly_at(log), noise, slack, math.exp(log)), *_RANGE, 20
-    )
-    share = math.exp(log_loss)
-    slack = best_slack(roughly_at(log_loss), share)
-    noise = error(failure * slack / 2)
-    floor = accuracy_distance(epsilon, error(failure), 0.0, 0.0)
-    by_pure = smallest_value(pure, *_RANGE) if floor < below else floor
-    floor = accuracy_distance(0.0, noise, slack, share)
-    if floor >= below:
-        return min(by_pure, floor)
-    return min(by_pure, accuracy_distance(loss.at(failure * share / 2), noise, slack, share))
+    pure = _accuracy_pure(loss.pure, error, failure, below)
+    return min(pure, _accuracy_approximate(loss, error, failure, below))
 
 
 def by_mutual_information(
@@ -231,6 +201,44 @@ def best_theorem(
     tolerances = {name: by(units, loss, error, failure, below) for name, by in THEOREMS.items()}
     name = min(tolerances, key=lambda key: tolerances[key])
     return tolerances[name], name
+
+
+def _accuracy_pure(epsilon: float, error: Error, failure: float, below: float) -> float:
+    def at(log_slack: float) -> float:
+        slack = math.exp(log_slack)
+        return accuracy_distance(epsilon, error(failure * slack), slack, 0.0)
+
+    floor = accuracy_distance(epsilon, error(failure), 0.0, 0.0)
+    return smallest_value(at, *_RANGE) if floor < below else floor
+
+
+def _accuracy_approximate(loss: PrivacyLoss, error: Error, failure: float, below: float) -> float:
+    """Search with a quick epsilon; the exact one is computed once, at the best slack and loss."""
+    pure, rho = loss.pure, loss.rho
+
+    def roughly(log_loss: float) -> float:
+        return min(pure, simple_epsilon(rho, failure * math.exp(log_loss) / 2))
+
+    def best_slack(epsilon: float, share: float) -> float:
+        def at(log_slack: float) -> float:
+            slack = math.exp(log_slack)
+            return accuracy_distance(epsilon, error(failure * slack / 2), slack, share)
+
+        return math.exp(best_argument(at, *_RANGE, 20))
+
+    # Slack and loss stand in different terms of a sum, so the best loss is that of any slack.
+    slack = best_slack(0.0, 0.0)
+    noise = error(failure * slack / 2)
+    log_loss = best_argument(
+        lambda log: accuracy_distance(roughly(log), noise, slack, math.exp(log)), *_RANGE, 20
+    )
+    share = math.exp(log_loss)
+    slack = best_slack(roughly(log_loss), share)
+    noise = error(failure * slack / 2)
+    floor = accuracy_distance(0.0, noise, slack, share)
+    if floor >= below:
+        return floor
+    return accuracy_distance(loss.at(failure * share / 2), noise, slack, share)
 
 
 def _best_share(at: Callable[[float], float]) -> float:

@@ -59,8 +59,8 @@ class Plan:
         statistics: How many share the budget; each evaluation is one query for each of them.
 
     Example:
-        >>> found = plan(size=10_000, queries=200, budget=20)
-        >>> isinstance(found, Plan), type(found.mechanism).__name__, found.useful
+        >>> made = plan(size=10_000, queries=200, budget=20)
+        >>> isinstance(made, Plan), type(made.mechanism).__name__, made.useful
         (True, 'Ladder', True)
     """
 
@@ -120,8 +120,8 @@ def plan(
             query for each of them.
 
     Example:
-        >>> found = plan(size=10_000, queries=200, budget=20)
-        >>> found.mechanism, round(found.certificate.tolerance, 3)
+        >>> made = plan(size=10_000, queries=200, budget=20)
+        >>> made.mechanism, round(made.certificate.tolerance, 3)
         (Ladder(step=0.0025, sigma=6.95...e-05), 0.087)
         >>> plan(queries=200, budget=20, tolerance=0.05).size
         32788

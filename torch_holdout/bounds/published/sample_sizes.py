@@ -99,8 +99,8 @@ class EffectiveRoundsSize:
     """What EffectiveRounds asks for: parameters and examples.
 
     Example:
-        >>> found = effective_rounds_size(rounds=5, tolerance=0.1, failure=0.05)
-        >>> isinstance(found, EffectiveRoundsSize), round(found.total)
+        >>> size = effective_rounds_size(rounds=5, tolerance=0.1, failure=0.05)
+        >>> isinstance(size, EffectiveRoundsSize), round(size.total)
         (True, 3233448)
     """
 
@@ -139,8 +139,8 @@ class MultiplicativeWeightsSize:
     """What private multiplicative weights ask for.
 
     Example:
-        >>> found = multiplicative_weights_size(1024, 1000, 0.1, 0.05, epsilon=1.0)
-        >>> isinstance(found, MultiplicativeWeightsSize), round(found.learning_rate, 3)
+        >>> size = multiplicative_weights_size(1024, 1000, 0.1, 0.05, epsilon=1.0)
+        >>> isinstance(size, MultiplicativeWeightsSize), round(size.learning_rate, 3)
         (True, 0.05)
     """
 

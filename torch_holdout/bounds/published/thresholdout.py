@@ -89,8 +89,8 @@ class ThresholdoutPlan:
     """What Theorem 3.3 asks for.
 
     Example:
-        >>> found = thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
-        >>> isinstance(found, ThresholdoutPlan), math.ceil(found.size)
+        >>> plan = thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
+        >>> isinstance(plan, ThresholdoutPlan), math.ceil(plan.size)
         (True, 34682211)
     """
 
