@@ -7,7 +7,7 @@ from dp_accounting.pld import common
 from dp_accounting.pld import privacy_loss_distribution as pld
 from torch_holdout.accounting import epsilon_cap
 from torch_holdout.accounting.pure import compose_pure
-from torch_holdout.bounds import thresholdout_epsilon
+from torch_holdout.bounds.published import thresholdout_epsilon
 
 DELTA = 1e-6
 

@@ -11,13 +11,13 @@ from functools import partial
 import torch_holdout as th
 from _measure import asked_quick, report
 from torch_holdout.accounting import PrivacyLoss, Pure
-from torch_holdout.bounds import (
+from torch_holdout.bounds.private_answers import THEOREMS
+from torch_holdout.bounds.published import (
     ladder_best_step,
     ladder_error,
     sample_splitting,
     thresholdout_tolerance,
 )
-from torch_holdout.bounds.private_answers import THEOREMS
 
 FAILURE = 0.05
 CELLS = ((1_000, 200, 20), (10_000, 200, 20), (50_000, 1_000, 20), (50_000, 100_000, 100))

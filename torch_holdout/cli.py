@@ -9,18 +9,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 import torch_holdout
-from torch_holdout._shared.text import counted, up
+from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, HoldoutWarning
-
-if TYPE_CHECKING:
-    from torch_holdout.audit import Row
-    from torch_holdout.planning.planner import Plan
 
 app = typer.Typer(
     name="torch-holdout",
@@ -30,7 +26,7 @@ app = typer.Typer(
 )
 
 
-class Purpose(str, Enum):
+class PurposeOption(str, Enum):
     """What a plan is for."""
 
     early_stopping = "early-stopping"
@@ -60,8 +56,8 @@ torch-holdout COMMAND --help explains a command; --install-completion sets up th
 def _ledgers_here(typed: str = "") -> list[str]:
     """List the files in a folder that may be ledgers."""
     folder = Path(typed) if typed.endswith("/") else Path(typed).parent
-    found = sorted(folder.glob("*.db")) if folder.is_dir() else []
-    return [str(path) for path in found if str(path).startswith(typed)]
+    files = sorted(folder.glob("*.db")) if folder.is_dir() else []
+    return [str(path) for path in files if str(path).startswith(typed)]
 
 
 LedgerPlace = Annotated[
@@ -115,9 +111,9 @@ def demo(
     from torch_holdout._demo.demo import demo as run
 
     with _plainly():
-        found = run(picture, epochs=epochs, quiet=as_json)
+        shown = run(picture, epochs=epochs, quiet=as_json)
     if as_json:
-        _print_json(found)
+        _print_json(shown)
 
 
 @app.command()
@@ -134,8 +130,8 @@ def plan(
     tolerance: Annotated[
         float | None, typer.Option(help="Wanted distance to the population, bounds as [0, 1].")
     ] = None,
-    purpose: Annotated[Purpose, typer.Option(help="What the values are for.")] = (
-        Purpose.early_stopping
+    purpose: Annotated[PurposeOption, typer.Option(help="What the values are for.")] = (
+        PurposeOption.early_stopping
     ),
     statistics: Annotated[int, typer.Option(help="Statistics that share the budget.")] = 1,
     delta: Annotated[float | None, typer.Option(help="State epsilon at this delta.")] = None,
@@ -148,10 +144,11 @@ def plan(
 
     The other way round: torch-holdout plan --queries 200 --tolerance 0.05
     """
-    from torch_holdout.planning.planner import plan as make
+    from torch_holdout.planning.plan import plan as make
+    from torch_holdout.planning.table import print_plan
 
     with _plainly():
-        found = make(
+        made = make(
             size=size,
             queries=queries,
             budget=budget,
@@ -162,13 +159,13 @@ def plan(
             failure=failure,
         )
     if as_json:
-        content = {name: getattr(found, name) for name in found.__dataclass_fields__}
-        content["mechanism"] = found.mechanism.identity()
-        content["certificate"] = asdict(found.certificate)
-        content["useful"] = found.useful
+        content = {name: getattr(made, name) for name in made.__dataclass_fields__}
+        content["mechanism"] = made.mechanism.identity()
+        content["certificate"] = asdict(made.certificate)
+        content["useful"] = made.useful
         _print_json(content)
     else:
-        _print_plan(found)
+        print_plan(made)
 
 
 @app.command()
@@ -190,7 +187,7 @@ def status(
     with _plainly():
         opened = Ledger(_ledger_url(ledger), reads_only=True)
         holdouts, records = chosen(opened, name)
-        found = [
+        readings = [
             reading_of(opened.summary(account, check=True), opened.address, failure)
             for account in holdouts
         ]
@@ -201,12 +198,14 @@ def status(
     if as_json:
         content = {
             "ledger": opened.address,
-            "holdouts": [asdict(state) | {"certificate": asdict(claim)} for state, claim in found],
+            "holdouts": [
+                asdict(state) | {"certificate": asdict(claim)} for state, claim in readings
+            ],
             "records": [asdict(state) for state in charged],
         }
         _print_json(content)
-    elif found or charged:
-        shown = [f"{state}\n{claim}" for state, claim in found]
+    elif readings or charged:
+        shown = [f"{state}\n{claim}" for state, claim in readings]
         typer.echo("\n\n".join([*shown, *map(str, charged)]))
     else:
         typer.echo("The ledger has no account yet.")
@@ -236,14 +235,14 @@ def report(
         if as_json and as_csv:
             raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
         opened = Ledger(_ledger_url(ledger), reads_only=True)
-        found = summarise(opened, failure, name)
+        told = summarise(opened, failure, name)
         if output is not None or not (as_json or as_csv):
-            place = write(found, output or Path("report.html"))
-            typer.echo(f"{place}\n{paragraph(found)}", err=as_json or as_csv)
+            place = write(told, output or Path("report.html"))
+            typer.echo(f"{place}\n{paragraph(told)}", err=as_json or as_csv)
         for line in rows(opened, failure, name) if as_csv else ():
             typer.echo(line)
     if as_json:
-        _print_json(content(found))
+        _print_json(content(told))
 
 
 @app.command()
@@ -260,20 +259,20 @@ def verify(
     from torch_holdout.ledger import verify as check
 
     with _plainly():
-        found = check(_ledger_url(ledger))
+        checked = check(_ledger_url(ledger))
     if as_json:
-        _print_json(asdict(found) | {"intact": not found.findings})
+        _print_json(asdict(checked) | {"intact": not checked.findings})
     else:
         looked = (
-            f"{counted(found.holdouts, 'holdout')}, "
-            f"{counted(found.records, 'account')} of training records, "
-            f"{counted(found.rows, 'row')}, schema version {found.schema_version}"
+            f"{counted(checked.holdouts, 'holdout')}, "
+            f"{counted(checked.records, 'account')} of training records, "
+            f"{counted(checked.rows, 'row')}, schema version {checked.schema_version}"
         )
-        for finding in found.findings:
+        for finding in checked.findings:
             typer.echo(str(finding))
-        verdict = counted(len(found.findings), "problem") if found.findings else "intact"
-        typer.echo(f"{found.ledger}: {verdict} ({looked}).")
-    if found.findings:
+        verdict = counted(len(checked.findings), "problem") if checked.findings else "intact"
+        typer.echo(f"{checked.ledger}: {verdict} ({looked}).")
+    if checked.findings:
         raise typer.Exit(1)
 
 
@@ -291,6 +290,7 @@ def audit(
     Exits with 1 if more is measured than claimed, or if a twin gets through.
     """
     from torch_holdout.audit import audit as run
+    from torch_holdout.audit.table import print_audit
 
     def tell(part: str) -> None:
         typer.echo(f"auditing {part} ...", err=True)
@@ -300,7 +300,7 @@ def audit(
     if as_json:
         _print_json({"rows": [asdict(row) | {"right": row.right} for row in rows]})
     else:
-        _print_audit(rows)
+        print_audit(rows)
     if not all(row.right for row in rows):
         raise typer.Exit(1)
 
@@ -346,69 +346,3 @@ def _finite(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
-def _print_audit(rows: "list[Row]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Claimed against measured", title_justify="left")
-    for heading in ("subject", "evidence", "what", "claimed", "measured", "verdict"):
-        table.add_column(heading, justify="right" if heading in ("claimed", "measured") else "left")
-    for row in rows:
-        verdict = "caught" if row.twin and row.flagged else "MISSED" if row.twin else "holds"
-        verdict = "LEAKS" if row.flagged and not row.twin else verdict
-        subject = f"twin: {row.subject}" if row.twin else row.subject
-        numbers = (f"{row.claimed:.4g}", f"{row.measured:.4g}")
-        table.add_row(subject, row.evidence, row.what, *numbers, verdict)
-    width = None if sys.stdout.isatty() else 120
-    Console(highlight=False, width=width).print(table)
-    ours = sum(not row.twin for row in rows)
-    caught = sum(row.twin and row.flagged for row in rows)
-    typer.echo(
-        f"{sum(row.right for row in rows if not row.twin)} of {ours} checks hold; {caught} of "
-        f"{len(rows) - ours} broken twins were caught. Sampled rows flag what is right with "
-        f"probability 1e-6 together."
-    )
-
-
-def _brief(mechanism: dict[str, Any]) -> str:
-    parameters = ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in mechanism.items()
-        if name != "kind" and value != {}
-    )
-    return f"{str(mechanism['kind']).capitalize()}: {parameters}"
-
-
-def _print_plan(found: "Plan") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from torch_holdout.bounds.certificate import confidence_text
-
-    table = Table(
-        title=f"A plan (purpose: {found.purpose})", show_header=False, title_justify="left"
-    )
-    shown = {
-        "holdout examples": f"{found.size:,}",
-        "queries": f"{found.queries:,} ({counted(found.statistics, 'statistic')})",
-        "mechanism": _brief(found.mechanism.identity()),
-        "budget": counted(found.budget, "release"),
-        "grid": f"{found.grid} intervals",
-        "certificate": "nothing"
-        if found.certificate.vacuous
-        else f"+-{up(found.certificate.tolerance)} (normalised)",
-        "confidence": confidence_text(found.certificate.failure),
-        "epsilon": up(found.epsilon)
-        + ("" if found.delta is None else f" at delta {found.delta:g}"),
-        "min_delta": f"{found.min_delta:.2g} (times the statistic's range)",
-        "patience": str(found.patience),
-    }
-    for name, value in shown.items():
-        table.add_row(name, value)
-    width = None if sys.stdout.isatty() else 100
-    console = Console(highlight=False, width=width)
-    console.print(table)
-    for sentence in found.explanation.splitlines():
-        console.print(f"- {sentence}")

@@ -24,6 +24,7 @@ PUBLIC = (
     "torch_holdout.pytorch_lightning",
     "torch_holdout.mechanisms",
     "torch_holdout.bounds",
+    "torch_holdout.bounds.published",
     "torch_holdout.accounting",
     "torch_holdout.ledger",
     "torch_holdout.report",

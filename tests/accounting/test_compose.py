@@ -49,7 +49,7 @@ def laplace(epsilon, levels=65536):
 
 def repeated(charge, count):
     curve = charge.curve()
-    return ac.epsilon_of_rdp(lambda alpha: count * curve(alpha), DELTA)
+    return ac.rdp.epsilon_of_rdp(lambda alpha: count * curve(alpha), DELTA)
 
 
 @pytest.mark.parametrize(("epsilon", "count"), T1)
@@ -57,7 +57,7 @@ def test_table_one(epsilon, count):
     basic, advanced, zcdp, renyi, _, worst = T1[epsilon, count]
     assert ac.compose_basic([(epsilon, 0.0)] * count)[0] == close(basic)
     assert ac.compose_advanced(epsilon, count, DELTA)[0] == close(advanced)
-    assert ac.epsilon_of_rho_simple(count * ac.rho_of_pure(epsilon), DELTA) == close(zcdp)
+    assert ac.rdp.epsilon_of_rho_simple(count * ac.rdp.rho_of_pure(epsilon), DELTA) == close(zcdp)
     assert ac.compose_pure(epsilon, count, DELTA) == close(worst)
     if count == 1:
         # The table's orders end early; without an end one query costs its own epsilon.
@@ -87,7 +87,7 @@ def test_table_two(step, budget):
     assert ac.epsilon_cap([step], budget) == close(basic)
     assert ac.compose_advanced(2 * step, budget, DELTA)[0] == close(advanced)
     pure, noise = Pure(step).curve(), laplace(step).curve()
-    found = ac.epsilon_of_rdp(lambda alpha: budget * (pure(alpha) + noise(alpha)), DELTA)
+    found = ac.rdp.epsilon_of_rdp(lambda alpha: budget * (pure(alpha) + noise(alpha)), DELTA)
     # The table's orders are few at small epsilon: ours may be lower, by at most 5 %.
     assert 0.95 * renyi <= found <= 1.01 * renyi
     # The answers as arbitrary pure mechanisms, too: what is shipped is at most 1 % above.
@@ -126,9 +126,9 @@ def test_between_one_query_and_the_sum(epsilon, count, delta):
     assert compose([Pure(epsilon)], delta).epsilon == pytest.approx(one, abs=1e-6)
     # Every other valid composition is at least the exact one.
     exact = ac.compose_pure(epsilon, count, delta) * (1 - 1e-6) - 1e-9 * count * epsilon
-    assert ac.epsilon_of_rho(count * ac.rho_of_pure(epsilon), delta) >= exact
-    curve = ac.rdp_of_pure(epsilon)
-    assert ac.epsilon_of_rdp(lambda alpha: count * curve(alpha), delta) >= exact
+    assert ac.epsilon_of_rho(count * ac.rdp.rho_of_pure(epsilon), delta) >= exact
+    curve = ac.rdp.rdp_of_pure(epsilon)
+    assert ac.rdp.epsilon_of_rdp(lambda alpha: count * curve(alpha), delta) >= exact
     if epsilon * count < 700:
         assert ac.compose_advanced(epsilon, count, delta)[0] >= exact
 
@@ -137,7 +137,7 @@ def test_between_one_query_and_the_sum(epsilon, count, delta):
 @given(st.floats(1e-6, 50), st.floats(1e-12, 0.5))
 def test_rho_conversions(rho, delta):
     found = ac.epsilon_of_rho(rho, delta)
-    assert found <= ac.epsilon_of_rho_simple(rho, delta)
+    assert found <= ac.rdp.epsilon_of_rho_simple(rho, delta)
     assert found <= ac.epsilon_of_rho(rho * 1.1, delta) + 1e-9
     if found > 0:
         assert ac.rho_for(found, delta) == pytest.approx(rho, rel=1e-3)
@@ -152,14 +152,14 @@ def test_gaussian_agrees_with_the_oracle_and_is_never_below_it():
         oracle = gaussian.self_compose(100).get_epsilon_for_delta(DELTA)
         rho = 100 * ac.rho_of_gaussian(sigma, 1.0)
         found = compose([Concentrated(ac.rho_of_gaussian(sigma, 1.0), 100)], DELTA)
-        assert oracle <= found.epsilon <= ac.epsilon_of_rho_simple(rho, DELTA)
+        assert oracle <= found.epsilon <= ac.rdp.epsilon_of_rho_simple(rho, DELTA)
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(1e-9, 10**16), (1e-8, 10**14), (1e-6, 10**10)])
 def test_tiny_epsilons_lose_no_digits(epsilon, count):
     """All have rho = 0.005: rounding must not make one of them cheaper."""
-    curve = ac.rdp_of_pure(epsilon)
-    found = ac.epsilon_of_rdp(lambda alpha: count * curve(alpha), DELTA)
+    curve = ac.rdp.rdp_of_pure(epsilon)
+    found = ac.rdp.epsilon_of_rdp(lambda alpha: count * curve(alpha), DELTA)
     assert found == pytest.approx(ac.epsilon_of_rho(0.005, DELTA), rel=1e-6)
 
 
@@ -216,7 +216,7 @@ def test_group_privacy():
         lambda: ac.group_privacy(0.1, 0),
         lambda: ac.epsilon_of_rho(-1.0, 0.1),
         lambda: ac.rho_of_gaussian(0.0, 1.0),
-        lambda: ac.epsilon_of_rdp(ac.rdp_of_rho(1.0), float("nan")),
+        lambda: ac.rdp.epsilon_of_rdp(ac.rdp.rdp_of_rho(1.0), float("nan")),
     ],
 )
 def test_bad_arguments(call):

@@ -10,15 +10,17 @@ from torch_holdout.accounting import (
     DiscreteLaplace,
     Pure,
     SoftVote,
-    best_order,
     capacity,
-    capacity_in_picos,
-    charge_in_picos,
     compose,
-    divergence,
     epsilon_of_rho,
     largest_parameter,
     queries_for,
+)
+from torch_holdout.accounting.filters import (
+    best_order,
+    capacity_in_picos,
+    charge_in_picos,
+    divergence,
 )
 from torch_holdout.errors import InvalidArgumentError
 

@@ -3,7 +3,8 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_holdout.accounting import compose_pure, delta_of_pure, epsilon_cap, sampling_delta
+from torch_holdout.accounting import compose_pure, delta_of_pure, epsilon_cap
+from torch_holdout.accounting.compose import sampling_delta
 from torch_holdout.errors import InvalidArgumentError
 
 

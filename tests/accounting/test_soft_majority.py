@@ -15,10 +15,10 @@ from torch_holdout.accounting import (
     compose,
     compose_mixed,
     expected_accuracy_sensitivity,
-    rdp_of_pure,
     soft_majority_epsilon,
     soft_majority_rdp,
 )
+from torch_holdout.accounting.rdp import rdp_of_pure
 from torch_holdout.errors import InvalidArgumentError
 
 ORDERS = (1.00001, 1.5, 2.0, 5.0, 40.0, 1e6)

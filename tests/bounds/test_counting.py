@@ -3,7 +3,8 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_holdout.bounds import counting_anytime, laplace_tail
+from torch_holdout.bounds import laplace_tail
+from torch_holdout.bounds.published import counting_anytime
 from torch_holdout.errors import InvalidArgumentError
 
 from support.oracles.laws import discrete_laplace

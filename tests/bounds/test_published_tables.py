@@ -12,6 +12,7 @@ from torch_holdout import accounting as ac
 from torch_holdout import bounds as tb
 from torch_holdout._shared.numeric_search import smallest_value
 from torch_holdout.bounds import private_answers as pa
+from torch_holdout.bounds import published as pb
 
 BETA = 0.05
 COLUMNS = "naive split count dependent ladder information pure monitor accuracy mutual theorem33"
@@ -51,8 +52,8 @@ def best_grid(units, bracket):
 @cells
 def test_naive_and_splitting(cell):
     units, queries, _ = cell
-    assert tb.naive_union(units, queries, BETA) == close(TABLE[cell]["naive"])
-    assert min(1, tb.sample_splitting(units, queries, BETA)) == close(TABLE[cell]["split"])
+    assert pb.naive_union(units, queries, BETA) == close(TABLE[cell]["naive"])
+    assert min(1, pb.sample_splitting(units, queries, BETA)) == close(TABLE[cell]["split"])
 
 
 @cells
@@ -87,7 +88,7 @@ def test_counting_paying_for_releases_made(cell):
     units, queries, budget = cell
     facts = {"queries": queries, "releases_before": budget, "failure": BETA}
     found = best_grid(
-        units, lambda g: tb.bracket_data_dependent(sequences=tb.any_sequences(g), **facts)
+        units, lambda g: pb.bracket_data_dependent(sequences=tb.any_sequences(g), **facts)
     )
     assert found == close(TABLE[cell]["dependent"])
 
@@ -189,7 +190,7 @@ def test_other_theorems_about_privacy(cell, column):
 @cells
 def test_theorem_33(cell):
     units, queries, budget = cell
-    found = tb.thresholdout_tolerance(units, failure=BETA, queries=queries, budget=budget)
+    found = pb.thresholdout_tolerance(units, failure=BETA, queries=queries, budget=budget)
     assert min(1.0, found) == close(TABLE[cell]["theorem33"])
 
 
@@ -217,12 +218,13 @@ def test_every_query_answered(cell):
     units, queries = cell
     counting, accuracy, mutual, ladder = ALL_RELEASED[cell]
     found = best_grid(
-        units, lambda g: tb.bracket_all_released(queries=queries, answers=max(2, g), failure=BETA)
+        units,
+        lambda g: pb.bracket_all_released(queries=queries, answers=max(2, g), failure=BETA),
     )
     # The notes count G^m; the last answer is read by no query: G^(m-1), less by a query's share.
     assert 0.985 * counting - 5e-4 <= found <= 1.01 * counting + 5e-4
-    step = tb.ladder_best_step(units, queries, BETA)
-    assert tb.ladder_error(units, queries, step, BETA) == close(ladder)
+    step = pb.ladder_best_step(units, queries, BETA)
+    assert pb.ladder_error(units, queries, step, BETA) == close(ladder)
 
     def gaussian(sigma, failure):
         return sigma * stats.norm.isf(failure / (2 * queries))
@@ -267,10 +269,10 @@ def test_kl_halves_the_tolerance_of_a_small_error_rate():
     """n = 1e4, m = 200, b = 8: Ladder .063 -> .033 at error 0.05; improvement bits .050 -> .025."""
     for sequences, hoeffding, kl in (
         (tb.falling_sequences(200), 0.063, 0.033),
-        (tb.improvement_bits(), 0.050, 0.025),
+        (pb.improvement_bits(), 0.050, 0.025),
     ):
         facts = {"queries": 200, "releases_before": 8, "failure": BETA}
-        bracket = tb.bracket_data_dependent(sequences=sequences, **facts)
+        bracket = pb.bracket_data_dependent(sequences=sequences, **facts)
         if sequences.rule == "bits":
             bracket += math.log(200)  # the notes add one value that later queries may read
         assert tb.hoeffding_tolerance(bracket, 10_000) == pytest.approx(hoeffding, rel=0.06)
@@ -279,15 +281,15 @@ def test_kl_halves_the_tolerance_of_a_small_error_rate():
 
 
 def test_golden_values():
-    plan = tb.thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
+    plan = pb.thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
     assert plan.threshold == pytest.approx(0.075)
     assert plan.sigma == pytest.approx(9.2266e-5, rel=1e-4)
     assert math.ceil(plan.size_pure) == 34_682_211
-    assert tb.moment_transfer_size(0.1, 0.05)[0] == pytest.approx(5258.4, abs=0.1)
-    assert tb.soft_majority_parts(0.1, 1) == 23
-    assert tb.soft_majority_probability(15, 8, 1) == pytest.approx(0.97069, abs=1e-5)
+    assert pb.moment_transfer_size(0.1, 0.05)[0] == pytest.approx(5258.4, abs=0.1)
+    assert pb.soft_majority_parts(0.1, 1) == 23
+    assert pb.soft_majority_probability(15, 8, 1) == pytest.approx(0.97069, abs=1e-5)
     # The lecture's recipe: 192k with an even split and basic composition; the best split is less.
-    assert 0.97 * 192_000 < tb.lecture_size(10, 0.1, 0.05) < 192_000
+    assert 0.97 * 192_000 < pb.lecture_size(10, 0.1, 0.05) < 192_000
     splitting = 10 * math.log(2 * 10 / 0.05) / (2 * 0.1**2)
     assert splitting == pytest.approx(2996, abs=1)
-    assert tb.sample_splitting(math.ceil(splitting / 10) * 10, 10, 0.05) <= 0.1
+    assert pb.sample_splitting(math.ceil(splitting / 10) * 10, 10, 0.05) <= 0.1

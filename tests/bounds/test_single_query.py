@@ -4,14 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from torch_holdout.bounds import (
-    binary_kl,
+from torch_holdout.bounds import binary_kl, hoeffding, kl_interval
+from torch_holdout.bounds.published import (
     chernoff_interval,
     counting_anytime,
     counting_data_dependent,
     counting_fixed,
-    hoeffding,
-    kl_interval,
     naive_union,
     sample_splitting,
 )

@@ -11,6 +11,7 @@ from torch_holdout import bounds as tb
 from torch_holdout.accounting import PrivacyLoss, Pure, compose_advanced, epsilon_cap
 from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds import private_answers as pa
+from torch_holdout.bounds import published as pb
 from torch_holdout.bounds.brackets import worst_releases
 from torch_holdout.errors import InvalidArgumentError
 
@@ -33,23 +34,23 @@ def of_pure(theorem):
 # A function, arguments at which it says something, and how its (first) result moves with each.
 DIRECTIONS = {
     tb.hoeffding: ({"units": 900, "failure": 0.05}, {"units": DOWN, "failure": DOWN}),
-    tb.naive_union: (
+    pb.naive_union: (
         {"units": 900, "queries": 9, "failure": 0.05},
         {"units": DOWN, "queries": UP, "failure": DOWN},
     ),
-    tb.sample_splitting: (
+    pb.sample_splitting: (
         {"units": 900, "queries": 9, "failure": 0.05},
         {"units": DOWN, "queries": UP, "failure": DOWN},
     ),
-    tb.counting_fixed: (
+    pb.counting_fixed: (
         {"units": 900, "queries": 90, "budget": 9, "answers": 65, "failure": 0.05},
         {"units": DOWN, "queries": UP, "budget": UP, "answers": UP, "failure": DOWN},
     ),
-    tb.counting_data_dependent: (
+    pb.counting_data_dependent: (
         {"units": 900, "queries": 90, "releases_before": 9, "answers": 65, "failure": 0.05},
         {"units": DOWN, "queries": UP, "releases_before": UP, "answers": UP, "failure": DOWN},
     ),
-    tb.counting_anytime: (
+    pb.counting_anytime: (
         {"units": 900, "position": 90, "releases_before": 9, "answers": 65, "failure": 0.05},
         {"units": DOWN, "position": UP, "releases_before": UP, "answers": UP, "failure": DOWN},
     ),
@@ -58,12 +59,18 @@ DIRECTIONS = {
         | COUNTS,
         {"position": UP, "releases_before": UP, "queries": UP, "budget": UP, "failure": DOWN},
     ),
-    tb.bracket_all_released: (
+    pb.bracket_all_released: (
         {"queries": 9, "answers": 65, "failure": 0.05},
         {"queries": UP, "answers": UP, "failure": DOWN},
     ),
-    tb.overfitting_from_information: ({"bits": 3.0, "failure": 0.01}, {"bits": UP, "failure": UP}),
-    tb.information_allowed: ({"units": 900, "tolerance": 0.1}, {"units": UP, "tolerance": UP}),
+    pb.overfitting_from_information: (
+        {"bits": 3.0, "failure": 0.01},
+        {"bits": UP, "failure": UP},
+    ),
+    pb.information_allowed: (
+        {"units": 900, "tolerance": 0.1},
+        {"units": UP, "tolerance": UP},
+    ),
     tb.information_tolerance: (
         {"units": 900, "bits": 9.0, "failure": 0.05},
         {"units": DOWN, "bits": UP, "failure": DOWN},
@@ -73,30 +80,36 @@ DIRECTIONS = {
         {"epsilon": 0.01, "units": 900, "failure": 0.05},
         {"epsilon": UP, "units": UP, "failure": DOWN},
     ),
-    tb.information_of_description: ({"bits": 9.0, "failure": 0.05}, {"bits": UP, "failure": DOWN}),
-    tb.pure_overfitting: ({"epsilon": 0.01, "units": 900, "failure": 1e-4}, {"failure": UP}),
+    pb.information_of_description: (
+        {"bits": 9.0, "failure": 0.05},
+        {"bits": UP, "failure": DOWN},
+    ),
+    pb.pure_overfitting: (
+        {"epsilon": 0.01, "units": 900, "failure": 1e-4},
+        {"failure": UP},
+    ),
     tb.pure_tolerance: (
         {"epsilon": 0.05, "units": 900, "failure": 0.05},
         {"epsilon": UP, "units": DOWN, "failure": DOWN},
     ),
-    tb.pure_tolerance_two_sided: (
+    pb.pure_tolerance_two_sided: (
         {"epsilon": 0.05, "units": 900, "failure": 0.05},
         {"epsilon": UP, "units": DOWN, "failure": DOWN},
     ),
-    tb.moment_transfer_size: (
+    pb.moment_transfer_size: (
         {"tolerance": 0.1, "failure": 0.05},
         {"tolerance": DOWN, "failure": DOWN},
     ),
-    tb.approximate_transfer_size: (
+    pb.approximate_transfer_size: (
         {"tolerance": 0.1, "failure": 0.05},
         {"tolerance": DOWN, "failure": DOWN},
     ),
-    tb.expected_gap: ({"epsilon": 0.1, "delta": 1e-3}, {"epsilon": UP, "delta": UP}),
+    pb.expected_gap: ({"epsilon": 0.1, "delta": 1e-3}, {"epsilon": UP, "delta": UP}),
     tb.monitor_tolerance: (
         {"epsilon": 0.05, "delta": 1e-6, "units": 50_000},
         {"epsilon": UP, "units": DOWN},
     ),
-    tb.composed_tolerance: (
+    pb.composed_tolerance: (
         {"epsilon": 0.05, "delta": 1e-6, "units": 50_000, "queries": 9, "error": 0.01}
         | {"failure": 1e-4},
         {"epsilon": UP, "units": DOWN, "error": UP},
@@ -107,75 +120,78 @@ DIRECTIONS = {
         {"epsilon": UP, "error": UP, "slack": UP, "loss": UP},
     ),
     tb.information_mse: ({"information": 3.0, "units": 900}, {"information": UP, "units": DOWN}),
-    tb.information_chebyshev: (
+    pb.information_chebyshev: (
         {"information": 3.0, "units": 900, "failure": 0.05},
         {"information": UP, "units": DOWN, "failure": DOWN},
     ),
-    tb.thresholdout_epsilon: (
+    pb.thresholdout_epsilon: (
         {"budget": 9, "sigma": 0.01, "units": 900, "delta": 1e-6},
         {"budget": UP, "sigma": DOWN, "units": DOWN, "delta": DOWN},
     ),
-    tb.thresholdout_size_pure: (
+    pb.thresholdout_size_pure: (
         {"budget": 9, "sigma": 0.01, "tolerance": 0.1, "failure": 0.05},
         {"budget": UP, "sigma": DOWN, "tolerance": DOWN},
     ),
-    tb.thresholdout_size_approximate: (
+    pb.thresholdout_size_approximate: (
         {"budget": 9, "sigma": 0.01, "tolerance": 0.1, "failure": 0.05},
         {"budget": UP, "sigma": DOWN, "tolerance": DOWN, "failure": DOWN},
     ),
-    tb.thresholdout_tolerance: (
+    pb.thresholdout_tolerance: (
         {"units": 10**8, "failure": 0.05, "queries": 90, "budget": 9},
         {"units": DOWN, "failure": DOWN, "queries": UP, "budget": UP},
     ),
-    tb.laplace_error: (
+    pb.laplace_error: (
         {"units": 900, "epsilon": 0.1, "failure": 0.05},
         {"units": DOWN, "epsilon": DOWN, "failure": DOWN},
     ),
-    tb.laplace_size: (
+    pb.laplace_size: (
         {"queries": 9, "accuracy": 0.1, "failure": 0.05, "epsilon": 0.1, "delta": 1e-6},
         {"queries": UP, "accuracy": DOWN, "failure": DOWN, "epsilon": DOWN, "delta": DOWN},
     ),
-    tb.sparse_size: (
+    pb.sparse_size: (
         {"rounds": 9, "accuracy": 0.1, "failure": 0.05, "epsilon": 0.1, "queries": 90}
         | {"delta": 1e-6},
         {"rounds": UP, "accuracy": DOWN, "failure": DOWN, "epsilon": DOWN, "queries": UP}
         | {"delta": DOWN},
     ),
-    tb.laplace_population_size: (
+    pb.laplace_population_size: (
         {"queries": 9, "tolerance": 0.1, "failure": 0.05},
         {"queries": UP, "tolerance": DOWN, "failure": DOWN},
     ),
-    tb.lecture_size: (
+    pb.lecture_size: (
         {"queries": 9, "tolerance": 0.1, "failure": 0.05},
         {"queries": UP, "tolerance": DOWN, "failure": DOWN},
     ),
-    tb.ladder_error: (
+    pb.ladder_error: (
         {"units": 9000, "queries": 90, "step": 0.05, "failure": 0.05},
         {"units": DOWN, "queries": UP, "failure": DOWN},
     ),
-    tb.soft_majority_probability: (
+    pb.soft_majority_probability: (
         {"votes": 9, "others": 5, "epsilon": 0.5},
         {"votes": UP, "others": DOWN, "epsilon": UP},
     ),
-    tb.soft_majority_parts: ({"error": 0.1, "epsilon": 0.5}, {"error": DOWN, "epsilon": DOWN}),
-    tb.prediction_lower_bound: (
+    pb.soft_majority_parts: (
+        {"error": 0.1, "epsilon": 0.5},
+        {"error": DOWN, "epsilon": DOWN},
+    ),
+    pb.prediction_lower_bound: (
         {"dimension": 9, "error": 0.1, "epsilon": 0.5},
         {"dimension": UP, "error": DOWN, "epsilon": DOWN},
     ),
-    tb.lipschitz_noise_cost: (
+    pb.lipschitz_noise_cost: (
         {"lipschitz": 1.0, "stability": 0.1, "epsilon": 0.5},
         {"lipschitz": UP, "stability": UP, "epsilon": DOWN},
     ),
-    tb.smooth_noise_cost: (
+    pb.smooth_noise_cost: (
         {"smoothness": 1.0, "stability": 0.1, "epsilon": 0.5},
         {"smoothness": UP, "stability": UP, "epsilon": DOWN},
     ),
-    tb.averaging: (
+    pb.averaging: (
         {"stability": 1.0, "failure": 0.01, "parts": 9},
         {"stability": UP, "parts": DOWN},
     ),
-    tb.agnostic_parts: ({"error": 0.1, "epsilon": 0.5}, {"error": DOWN, "epsilon": DOWN}),
-    tb.strongly_convex_cost: (
+    pb.agnostic_parts: ({"error": 0.1, "epsilon": 0.5}, {"error": DOWN, "epsilon": DOWN}),
+    pb.strongly_convex_cost: (
         {"lipschitz": 1.0, "loss_lipschitz": 1.0, "convexity": 0.1, "units": 900, "epsilon": 0.5},
         {"lipschitz": UP, "loss_lipschitz": UP, "convexity": DOWN, "units": DOWN, "epsilon": DOWN},
     ),
@@ -183,25 +199,25 @@ DIRECTIONS = {
         {"lipschitz": 1.0, "loss_lipschitz": 1.0, "radius": 0.1, "units": 900, "epsilon": 0.5},
         {"lipschitz": UP, "loss_lipschitz": UP, "radius": DOWN, "units": DOWN, "epsilon": DOWN},
     ),
-    tb.convex_cost: (
+    pb.convex_cost: (
         {"lipschitz": 1.0, "loss_lipschitz": 1.0, "radius": 0.1, "units": 900, "epsilon": 0.5},
         {"lipschitz": UP, "loss_lipschitz": UP, "radius": UP, "units": DOWN, "epsilon": DOWN},
     ),
-    tb.smooth_convex_cost: (
+    pb.smooth_convex_cost: (
         {"lipschitz": 1.0, "loss_lipschitz": 1.0, "smoothness": 0.5, "radius": 0.1, "units": 900}
         | {"epsilon": 0.5},
         {"lipschitz": UP, "loss_lipschitz": UP, "smoothness": UP, "radius": UP, "units": DOWN}
         | {"epsilon": DOWN},
     ),
-    tb.private_expectation: (
+    pb.private_expectation: (
         {"expectation": 0.1, "epsilon": 0.5, "delta": 1e-3, "bound": 2.0},
         {"expectation": UP, "epsilon": UP, "delta": UP, "bound": UP},
     ),
-    tb.fresh_moment: (
+    pb.fresh_moment: (
         {"order": 2, "mean": 0.1, "epsilon": 0.1, "delta": 1e-3, "bound": 2.0},
         {"mean": UP, "epsilon": UP, "delta": UP, "bound": UP},
     ),
-    tb.fresh_mean: (
+    pb.fresh_mean: (
         {"mean": 0.1, "epsilon": 0.1, "failure": 0.05, "delta": 1e-4, "bound": 2.0},
         {"mean": UP, "epsilon": UP, "failure": DOWN, "delta": UP, "bound": UP},
     ),
@@ -310,10 +326,11 @@ def test_every_theorem_has_a_direction_and_an_example():
         *("multiplicative_weights_size", "ladder_best_step", "soft_majority_size"),
         "agnostic_size",
     }
-    functions = {name for name in tb.__all__ if inspect.isfunction(getattr(tb, name))}
-    assert functions == (listed | elsewhere) - {f.__name__ for f in pa.THEOREMS.values()}
-    for name in functions:
-        assert ">>>" in getattr(tb, name).__doc__
+    named = [getattr(module, name) for module in (tb, pb) for name in module.__all__]
+    functions = {value.__name__: value for value in named if inspect.isfunction(value)}
+    assert set(functions) == (listed | elsewhere) - {f.__name__ for f in pa.THEOREMS.values()}
+    for function in functions.values():
+        assert ">>>" in function.__doc__
 
 
 @settings(max_examples=200, deadline=None)
@@ -344,33 +361,33 @@ def test_worst_releases_is_the_largest_bracket(position, budget, answers, count)
 
 class TestByHand:
     def test_max_information(self):
-        assert tb.overfitting_from_information(2.0, 0.1) == pytest.approx(0.4)
-        assert tb.overfitting_from_information(20.0, 0.1) == 1.0
-        bits, failure = tb.information_allowed(1000, 0.1)
+        assert pb.overfitting_from_information(2.0, 0.1) == pytest.approx(0.4)
+        assert pb.overfitting_from_information(20.0, 0.1) == 1.0
+        bits, failure = pb.information_allowed(1000, 0.1)
         assert (bits, failure) == pytest.approx((math.log2(math.e) * 10, 2 * math.exp(-10)))
         # Theorem 2.1 with Hoeffding's event gives the corollary back.
         fixed = 2 * math.exp(-2 * 0.1**2 * 1000)
-        assert tb.overfitting_from_information(bits, fixed) == pytest.approx(failure)
+        assert pb.overfitting_from_information(bits, fixed) == pytest.approx(failure)
         assert tb.information_tolerance(1000, bits, failure) == pytest.approx(0.1)
 
     def test_transcript_bits_of_the_notes(self):
         """k = 1000 queries, 256 steps: 20 releases are 302 bits, allowed at tau 0.1, n = 50,000."""
         bits = math.log2(math.comb(1000, 20)) + math.log2(21) + 20 * math.log2(257)
         assert bits == pytest.approx(302, abs=1)
-        assert tb.information_of_description(bits, 0.01) < tb.information_allowed(50_000, 0.1)[0]
-        assert tb.information_of_description(bits, 0.01) > tb.information_allowed(10_000, 0.1)[0]
+        assert pb.information_of_description(bits, 0.01) < pb.information_allowed(50_000, 0.1)[0]
+        assert pb.information_of_description(bits, 0.01) > pb.information_allowed(10_000, 0.1)[0]
 
     def test_pure_privacy(self):
         limit = math.sqrt(math.log(1e4) / 1800)
-        assert tb.pure_overfitting(limit * 0.999, 900, 1e-4) == pytest.approx(0.03)
-        assert tb.pure_overfitting(limit * 1.001, 900, 1e-4) == 1.0
+        assert pb.pure_overfitting(limit * 0.999, 900, 1e-4) == pytest.approx(0.03)
+        assert pb.pure_overfitting(limit * 1.001, 900, 1e-4) == 1.0
         tau = tb.pure_tolerance(0.0, 900, 0.05)
         assert 6 * math.exp(-(tau**2) * 900) == pytest.approx(0.05)
-        tau = tb.pure_tolerance_two_sided(0.0, 900, 0.05)
+        tau = pb.pure_tolerance_two_sided(0.0, 900, 0.05)
         assert 3 * math.sqrt(2) * math.exp(-(tau**2) * 900) == pytest.approx(0.05)
 
     def test_approximate_privacy(self):
-        examples, epsilon, delta = tb.approximate_transfer_size(0.2, 0.05)
+        examples, epsilon, delta = pb.approximate_transfer_size(0.2, 0.05)
         assert examples == pytest.approx(48 * math.log(80) / 0.04)
         assert epsilon == pytest.approx(0.05)
         assert delta == pytest.approx((0.05 / 8) ** 20)
@@ -383,7 +400,7 @@ class TestByHand:
         assert tb.monitor_tolerance(0.13, 0.0, 10_000) == (math.inf, 1.0)
         assert tb.monitor_tolerance(0.1, 0.01, 10_000) == (math.inf, 1.0)
         answers = {"queries": 10, "error": 0.05, "failure": 1e-3}
-        tolerance, failure = tb.composed_tolerance(0.1, 1e-4, 10_000, **answers)
+        tolerance, failure = pb.composed_tolerance(0.1, 1e-4, 10_000, **answers)
         assert (tolerance, failure) == pytest.approx((0.65, 0.014))
 
     def test_accuracy_without_loss_needs_pure_privacy(self):
@@ -397,17 +414,17 @@ class TestByHand:
         assert tb.information_mse(0.0, 100) >= 1 / 400
 
     def test_thresholdout(self):
-        assert tb.thresholdout_epsilon(100, 0.01, 10_000) == pytest.approx(2.0)
-        assert tb.thresholdout_epsilon(100, 0.01, 10_000, 1e-6) == pytest.approx(2.16, abs=0.01)
-        assert tb.thresholdout_size_pure(5, 0.01, 0.1, 0.05) == pytest.approx(10_000)
+        assert pb.thresholdout_epsilon(100, 0.01, 10_000) == pytest.approx(2.0)
+        assert pb.thresholdout_epsilon(100, 0.01, 10_000, 1e-6) == pytest.approx(2.16, abs=0.01)
+        assert pb.thresholdout_size_pure(5, 0.01, 0.1, 0.05) == pytest.approx(10_000)
         expected = 4 / (0.01 * 0.1) * math.sqrt(160 * (math.log(2) + 40 * math.log(160)))
-        assert tb.thresholdout_size_approximate(5, 0.01, 0.1, 0.05) == pytest.approx(expected)
+        assert pb.thresholdout_size_approximate(5, 0.01, 0.1, 0.05) == pytest.approx(expected)
 
     @settings(max_examples=100, deadline=None)
     @given(st.integers(1, 2000), st.floats(1e-3, 50), st.floats(1e-12, 0.9))
     def test_the_closed_form_is_used_only_where_it_is_one(self, budget, step, delta):
         """sqrt(32 B ln(2/delta)) a falls below the exact value when a round costs much."""
-        found = tb.thresholdout_epsilon(budget, 1.0 / step, 1, delta)
+        found = pb.thresholdout_epsilon(budget, 1.0 / step, 1, delta)
         assert found >= epsilon_cap([step], budget, delta) * (1 - 1e-6)
 
     def test_the_closed_form_alone_would_be_wrong(self):
@@ -415,31 +432,31 @@ class TestByHand:
         assert closed < epsilon_cap([5.0], 100, 0.01)
 
     def test_laplace(self):
-        assert tb.laplace_error(1000, 0.1, math.exp(-3)) == pytest.approx(0.03)
-        size = tb.laplace_size(10, 0.05, 0.01, epsilon=0.5)
-        assert tb.laplace_error(round(size), 0.5 / 10, 0.01) == pytest.approx(0.05, rel=1e-3)
+        assert pb.laplace_error(1000, 0.1, math.exp(-3)) == pytest.approx(0.03)
+        size = pb.laplace_size(10, 0.05, 0.01, epsilon=0.5)
+        assert pb.laplace_error(round(size), 0.5 / 10, 0.01) == pytest.approx(0.05, rel=1e-3)
         # At delta, each of m answers may cost epsilon/sqrt(8 m ln(1/delta)).
-        size = tb.laplace_size(100, 0.05, 0.01, epsilon=0.5, delta=1e-6)
+        size = pb.laplace_size(100, 0.05, 0.01, epsilon=0.5, delta=1e-6)
         each = math.log(100) / (size * 0.05)
         assert compose_advanced(each, 100, 1e-6)[0] <= 0.5
 
     def test_sparse(self):
-        assert tb.sparse_size(3, 0.1, 0.05, 1.0) == pytest.approx(270 * math.log(80))
+        assert pb.sparse_size(3, 0.1, 0.05, 1.0) == pytest.approx(270 * math.log(80))
         log = math.log(50) + math.log(4 * 3 / 0.05)
-        assert tb.sparse_size(3, 0.1, 0.05, 1.0, queries=50) == pytest.approx(270 * log)
+        assert pb.sparse_size(3, 0.1, 0.05, 1.0, queries=50) == pytest.approx(270 * log)
         factor = (math.sqrt(512) + 1) * math.sqrt(3 * math.log(2e6))
-        found = tb.sparse_size(3, 0.1, 0.05, 1.0, delta=1e-6)
+        found = pb.sparse_size(3, 0.1, 0.05, 1.0, delta=1e-6)
         assert found == pytest.approx(10 * factor * math.log(80))
 
     def test_effective_rounds(self):
-        found = tb.effective_rounds_size(3, 0.2, 0.06)
+        found = pb.effective_rounds_size(3, 0.2, 0.06)
         assert (found.threshold, found.epsilon) == pytest.approx((0.05, 0.0125))
         assert found.estimation == pytest.approx(math.log(100) / (2 * 0.025**2))
         assert found.detection == pytest.approx(27 * math.log(200) / (0.025 * 0.0125))
         assert found.total == pytest.approx(3 * found.estimation + found.detection)
 
     def test_multiplicative_weights(self):
-        found = tb.multiplicative_weights_size(100, 50, 0.2, 0.05, 0.5)
+        found = pb.multiplicative_weights_size(100, 50, 0.2, 0.05, 0.5)
         updates = 4 * math.log(100) / 0.04
         log = math.log(100) + math.log(4 * updates / 0.05)
         assert (found.learning_rate, found.threshold) == pytest.approx((0.1, 0.4))
@@ -447,10 +464,10 @@ class TestByHand:
         assert (found.updates, found.error) == pytest.approx((updates, 0.6))
 
     def test_population_size_contains_both_parts(self):
-        size = tb.laplace_population_size(10, 0.1, 0.05)
+        size = pb.laplace_population_size(10, 0.1, 0.05)
         share = 0.05 / 20
-        assert size >= tb.moment_transfer_size(0.05, share)[0]
-        assert size >= tb.laplace_size(10, 0.05, share, 0.025)
+        assert size >= pb.moment_transfer_size(0.05, share)[0]
+        assert size >= pb.laplace_size(10, 0.05, share, 0.025)
 
     def test_prediction(self):
         calls = []
@@ -459,26 +476,26 @@ class TestByHand:
             calls.append((error, failure))
             return 10 / error
 
-        assert tb.soft_majority_size(0.4, 0.06, 1.0, learner) == pytest.approx(14 * 100)
+        assert pb.soft_majority_size(0.4, 0.06, 1.0, learner) == pytest.approx(14 * 100)
         assert calls == [pytest.approx((0.1, 0.06 / 14))]
-        assert tb.agnostic_size(0.4, 0.06, 0.5, learner) == pytest.approx(10 * 50)
+        assert pb.agnostic_size(0.4, 0.06, 0.5, learner) == pytest.approx(10 * 50)
         assert calls[1] == pytest.approx((0.2, 0.006))
-        assert tb.averaging(1.0, 0.5, 4) == (0.25, 1.0)
+        assert pb.averaging(1.0, 0.5, 4) == (0.25, 1.0)
         facts = {"lipschitz": 2.0, "loss_lipschitz": 3.0, "units": 100}
-        assert tb.strongly_convex_cost(convexity=0.5, epsilon=1.0, **facts) == pytest.approx(5.76)
-        assert tb.convex_cost(radius=1.0, epsilon=1.0, **facts) == pytest.approx(24 / math.sqrt(50))
+        assert pb.strongly_convex_cost(convexity=0.5, epsilon=1.0, **facts) == pytest.approx(5.76)
+        assert pb.convex_cost(radius=1.0, epsilon=1.0, **facts) == pytest.approx(24 / math.sqrt(50))
         # The regulariser balances its own bias, lambda R^2, with Corollary 2's cost.
         weight = tb.convex_regulariser(radius=1.0, epsilon=1.0, **facts)
-        cost = tb.strongly_convex_cost(convexity=2 * weight, epsilon=1.0, **facts)
-        assert weight + cost <= tb.convex_cost(radius=1.0, epsilon=1.0, **facts) * (1 + 1e-9)
+        cost = pb.strongly_convex_cost(convexity=2 * weight, epsilon=1.0, **facts)
+        assert weight + cost <= pb.convex_cost(radius=1.0, epsilon=1.0, **facts) * (1 + 1e-9)
         smooth = {"smoothness": 0.5, "radius": 1.0, "epsilon": 0.5}
-        assert tb.smooth_convex_cost(**facts, **smooth) == pytest.approx(1.2 + 0.5 * 16 / 100)
-        assert tb.smooth_convex_cost(**facts, **{**smooth, "smoothness": 1e6}) == math.inf
+        assert pb.smooth_convex_cost(**facts, **smooth) == pytest.approx(1.2 + 0.5 * 16 / 100)
+        assert pb.smooth_convex_cost(**facts, **{**smooth, "smoothness": 1e6}) == math.inf
 
     @settings(max_examples=100, deadline=None)
     @given(st.floats(1e-3, 1), st.floats(1e-4, 2), st.floats(1e-6, 0.9), st.floats(0, 1e-2))
     def test_fresh_mean_is_the_smallest_over_whole_orders(self, mean, epsilon, failure, delta):
-        found = tb.fresh_mean(mean, epsilon, failure, delta=delta)
+        found = pb.fresh_mean(mean, epsilon, failure, delta=delta)
         by_hand = min(
             (mean + k * delta) * math.exp(min(700, k * epsilon + math.log(1 / failure) / k))
             for k in range(1, 700)
@@ -491,13 +508,13 @@ class TestByHand:
     def test_fresh_moment_and_mean_agree(self):
         """Markov's inequality on the k-th moment gives Lemma 7's term."""
         for order in (1, 2, 5):
-            moment = tb.fresh_moment(order, 0.1, 0.05, 1e-3)
+            moment = pb.fresh_moment(order, 0.1, 0.05, 1e-3)
             term = (moment / 0.05) ** (1 / order)
-            assert tb.fresh_mean(0.1, 0.05, 0.05, delta=1e-3) <= term * (1 + 1e-9)
-        assert tb.fresh_mean(0.0, 0.1, 0.05) == 0.0
+            assert pb.fresh_mean(0.1, 0.05, 0.05, delta=1e-3) <= term * (1 + 1e-9)
+        assert pb.fresh_mean(0.0, 0.1, 0.05) == 0.0
 
     def test_ladder(self):
-        error = tb.ladder_error(10_000, 50, 0.05, 0.05) - 0.05
+        error = pb.ladder_error(10_000, 50, 0.05, 0.05) - 0.05
         exponent = -2 * error**2 * 10_000 + 22 * math.log(4000) + 1
         assert math.exp(exponent) == pytest.approx(0.05)
 

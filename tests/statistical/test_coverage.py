@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 from torch_holdout import bounds as tb
 from torch_holdout._noise.streams import SeededNoise
+from torch_holdout.bounds import published as pb
 from torch_holdout.bounds.certificate import Transcript, answer_interval, certify_transcript
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.mechanisms import Ladder, Query, Thresholdout
@@ -119,7 +120,7 @@ def brackets(setting):
     plan = {"queries": queries, "budget": budget}
     return {
         "fixed": lambda a: tb.bracket_fixed(**plan, **counts),
-        "data-dependent": lambda a: tb.bracket_data_dependent(
+        "data-dependent": lambda a: pb.bracket_data_dependent(
             queries=queries, releases_before=a.before, **counts
         ),
         "anytime": lambda a: tb.bracket_anytime(
@@ -168,7 +169,7 @@ def test_counting_holds_for_small_error_rates(setting, form):
 def test_the_naive_union_bound_is_broken_by_the_same_analysts(setting):
     """Negative control: the checks above can fail."""
     _, queries, _, _ = SETTINGS[setting]
-    tau = tb.naive_union(SIZE, queries, BETA)
+    tau = pb.naive_union(SIZE, queries, BETA)
     found = failures(runs(setting, "signs"), lambda a: abs(a.mean - a.truth) <= tau)
     assert found > LIMIT
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch_holdout as th
 from torch_holdout._noise.streams import fixed_permutation
-from torch_holdout.bounds import counting_anytime
+from torch_holdout.bounds.published import counting_anytime
 from torch_holdout.errors import InvalidArgumentError
 from torchmetrics.classification import BinaryAUROC, BinaryF1Score
 from torchmetrics.functional.classification import binary_auroc

@@ -23,7 +23,7 @@ def is_finite(value: object) -> TypeGuard[float]:
 
 
 def require_number(name: str, value: object) -> None:
-    """Refuse what is no finite number."""
+    """Raise unless ``value`` is a finite number."""
     if not is_finite(value):
         raise InvalidArgumentError(
             f"Expected `{name}` to be a finite number, but got {_shown(value)}."
@@ -33,7 +33,7 @@ def require_number(name: str, value: object) -> None:
 def require_between(
     name: str, value: object, low: float, high: float, *, ends: bool = True
 ) -> None:
-    """Refuse what is no number in a range; ``ends`` says whether finite ends belong to it.
+    """Raise unless ``value`` is in a range; ``ends`` says whether finite ends belong to it.
 
     An infinite end belongs to its range only if ``ends`` is set: then infinity is accepted too.
     """
@@ -49,8 +49,19 @@ def require_between(
     )
 
 
+def require_positive(**values: float) -> None:
+    """Raise unless every value, given by its name, is a finite number above 0."""
+    for name, value in values.items():
+        require_between(name, value, 0, math.inf, ends=False)
+
+
+def require_units(value: object) -> None:
+    """Raise unless ``value`` can be the number of independent units of a mean."""
+    require_whole("units", value, 1, 2**62)
+
+
 def require_failure(value: object, smallest: float = 0.0) -> None:
-    """Refuse what is no probability of failing, or a smaller one than can be counted with."""
+    """Raise unless ``value`` is a probability of failing that is at least ``smallest``."""
     require_between("failure", value, 0, 1, ends=False)
     if is_finite(value) and value < smallest:
         raise InvalidArgumentError(
@@ -59,7 +70,7 @@ def require_failure(value: object, smallest: float = 0.0) -> None:
 
 
 def require_tolerance(value: object, largest: float = 1.0) -> None:
-    """Refuse what is no distance between means in [0, 1]."""
+    """Raise unless ``value`` is a distance between means in [0, 1]."""
     if not is_finite(value) or not 0 < value <= largest:
         raise InvalidArgumentError(
             f"Expected `tolerance` to be a number above 0 and at most {largest:.4g}, but got "
@@ -78,7 +89,7 @@ def plain_whole(value: object) -> object:
 
 
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
-    """Refuse what is no whole number in a range."""
+    """Raise unless ``value`` is a whole number in a range."""
     whole = None
     # Numbers of fewer than 64 bits would overflow in what is computed from them.
     if not isinstance(value, bool) and isinstance(value, Integral):
@@ -91,7 +102,7 @@ def require_whole(name: str, value: object, smallest: int, largest: int) -> None
 
 
 def require_text(name: str, value: object) -> None:
-    """Refuse what cannot be a name."""
+    """Raise unless ``value`` can be a name."""
     usable = isinstance(value, str) and value.strip() and len(value) <= 200
     if not usable or not str(value).isprintable():
         raise InvalidArgumentError(
@@ -101,14 +112,14 @@ def require_text(name: str, value: object) -> None:
 
 
 def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse what is none of the choices."""
+    """Raise unless ``value`` is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         expected = " or ".join(map(repr, choices))
         raise InvalidArgumentError(f"Expected `{name}` to be {expected}, but got {_shown(value)}.")
 
 
 def require_instance(name: str, value: object, expected: type) -> None:
-    """Refuse a value of the wrong type."""
+    """Raise unless ``value`` is of a type."""
     if not isinstance(value, expected):
         raise InvalidArgumentError(
             f"Expected `{name}` to be of type {expected.__name__}, but got {type(value).__name__}."

@@ -10,7 +10,16 @@ _PACKAGE = "torch_holdout"
 # Where the names of a module of version 0.1.0 are now. Pickles of that version name some of them.
 OLD_MODULES = {
     "_guard": "training.guard",
+    "accounting.cap": "accounting.compose",
+    "accounting.composition": "accounting.compose",
+    "accounting.loss": "accounting.compose",
+    "accounting.zcdp": "accounting.rdp",
     "blockwise": "statistics",
+    "bounds.counting": "bounds.published.counting",
+    "bounds.ladder": "bounds.published.ladder",
+    "bounds.prediction": "bounds.published.prediction",
+    "bounds.sample_sizes": "bounds.published.sample_sizes",
+    "bounds.thresholdout": "bounds.published.thresholdout",
     "checks": "_shared.checks",
     "content": "_fingerprints.hashing",
     "data_fingerprint": "_fingerprints.data",
@@ -85,14 +94,14 @@ def old_name(module: str, name: str, moved: dict[str, str]) -> Any:
     """
     if name not in moved:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    return _renamed(f"{module}.{name}", moved[name], name)
+    return _renamed(f"{module}.{name}", moved[name], name, depth=4)
 
 
-def _renamed(old: str, module: str, name: str) -> Any:
+def _renamed(old: str, module: str, name: str, depth: int = 3) -> Any:
     value = getattr(import_module(module), name)
     warnings.warn(
         f"{old} has moved and will go with the next release: use {module}.{name}.",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=depth,
     )
     return value

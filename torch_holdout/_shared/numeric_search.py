@@ -16,7 +16,7 @@ def smallest_value(
         >>> round(smallest_value(lambda x: (x - 1) ** 2 + 3, -10, 10), 9)
         3.0
     """
-    return function(best_argument(function, low, high, effort))
+    return _lowest(function, low, high, effort)[1]
 
 
 def best_argument(
@@ -28,8 +28,18 @@ def best_argument(
         >>> round(best_argument(lambda x: abs(x - 2), -10, 10), 6)
         2.0
     """
+    return _lowest(function, low, high, effort)[0]
+
+
+def _lowest(
+    function: Callable[[float], float], low: float, high: float, effort: int
+) -> tuple[float, float]:
+    """Return the best argument and the value there; each point is evaluated once."""
     step = (high - low) / effort
-    start = min((low + step * k for k in range(effort + 1)), key=function)
+    points = [low + step * k for k in range(effort + 1)]
+    values = list(map(function, points))
+    at_start = min(values)
+    start = points[values.index(at_start)]
     left, right = max(low, start - step), min(high, start + step)
     golden = (math.sqrt(5) - 1) / 2
     first, second = right - golden * (right - left), left + golden * (right - left)
@@ -43,7 +53,8 @@ def best_argument(
             left, first, at_first = first, second, at_second
             second = left + golden * (right - left)
             at_second = function(second)
-    return min((start, first, second), key=function)
+    ends = ((start, at_start), (first, at_first), (second, at_second))
+    return min(ends, key=lambda end: end[1])
 
 
 def largest_where(holds: Callable[[float], bool], low: float, high: float) -> float:

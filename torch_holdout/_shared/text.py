@@ -2,9 +2,13 @@
 
 import math
 
+WEAK = 0.1  # a normalised tolerance above which a certificate is called weak ...
+USELESS = 0.5  # ... and one above which it says nothing: around the middle it covers everything
+LARGE_EPSILON = 10  # an epsilon above which no record is protected
+
 
 def up(value: float, digits: int = 3) -> str:
-    """Write what is at most so much, with a few digits, rounded up.
+    """Format an upper bound with a few digits, rounded up.
 
     Example:
         >>> up(0.16641), up(2.0), up(1234.5), up(0.0491, digits=2), up(math.inf)
@@ -17,7 +21,7 @@ def up(value: float, digits: int = 3) -> str:
 
 
 def outwards(low: float, high: float, digits: int = 4) -> str:
-    """Write an interval, its ends rounded away from each other.
+    """Format an interval, its ends rounded away from each other.
 
     Example:
         >>> outwards(0.77638, 0.97662), outwards(-3.0, 12345.6), outwards(0.0, 0.0)
@@ -43,7 +47,7 @@ def floor(value: float, places: int) -> float:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write how many there are.
+    """Format a count with its noun.
 
     Example:
         >>> counted(1, "release"), counted(1200, "guess"), counted(0, "query")
@@ -54,3 +58,14 @@ def counted(number: int, noun: str) -> str:
     else:
         plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def confidence_text(failure: float) -> str:
+    """Format a confidence in per cent without rounding it up to certainty.
+
+    Example:
+        >>> confidence_text(0.05), confidence_text(1e-30)
+        ('95 %', 'more than 99.99999999 %')
+    """
+    text = f"{100 * (1 - failure):.10g}"
+    return "more than 99.99999999 %" if text == "100" else f"{text} %"

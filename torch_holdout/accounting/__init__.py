@@ -6,39 +6,46 @@ Here are formulas only: nothing is charged here (that is ``ledger/``), nothing d
 accurate an answer is belongs to ``bounds/``.
 """
 
-from torch_holdout.accounting.cap import epsilon_cap
-from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure, SoftVote
-from torch_holdout.accounting.compose import Privacy, compose, sampling_delta
-from torch_holdout.accounting.composition import compose_advanced, compose_basic, group_privacy
+from typing import Any
+
+from torch_holdout._shared.moved import old_name
+from torch_holdout.accounting.charges import (
+    Charge,
+    Concentrated,
+    DiscreteLaplace,
+    Pure,
+    SoftVote,
+)
+from torch_holdout.accounting.compose import (
+    Privacy,
+    PrivacyLoss,
+    compose,
+    compose_advanced,
+    compose_basic,
+    epsilon_cap,
+    group_privacy,
+)
 from torch_holdout.accounting.filters import (
-    best_order,
     capacity,
-    capacity_in_picos,
-    charge_in_picos,
-    divergence,
     largest_parameter,
     queries_for,
 )
-from torch_holdout.accounting.loss import PrivacyLoss
-from torch_holdout.accounting.pld import compose_mixed
-from torch_holdout.accounting.pure import compose_pure, delta_of_pure
+from torch_holdout.accounting.pld import (
+    compose_mixed,
+)
+from torch_holdout.accounting.pure import (
+    compose_pure,
+    delta_of_pure,
+)
 from torch_holdout.accounting.rdp import (
-    epsilon_of_rdp,
-    rdp_of_discrete_laplace,
-    rdp_of_pure,
-    rdp_of_rho,
+    epsilon_of_rho,
+    rho_for,
+    rho_of_gaussian,
 )
 from torch_holdout.accounting.soft_majority import (
     expected_accuracy_sensitivity,
     soft_majority_epsilon,
     soft_majority_rdp,
-)
-from torch_holdout.accounting.zcdp import (
-    epsilon_of_rho,
-    epsilon_of_rho_simple,
-    rho_for,
-    rho_of_gaussian,
-    rho_of_pure,
 )
 
 __all__ = [
@@ -49,32 +56,39 @@ __all__ = [
     "PrivacyLoss",
     "Pure",
     "SoftVote",
-    "best_order",
     "capacity",
-    "capacity_in_picos",
-    "charge_in_picos",
     "compose",
     "compose_advanced",
     "compose_basic",
     "compose_mixed",
     "compose_pure",
     "delta_of_pure",
-    "divergence",
     "epsilon_cap",
-    "epsilon_of_rdp",
     "epsilon_of_rho",
-    "epsilon_of_rho_simple",
     "expected_accuracy_sensitivity",
     "group_privacy",
     "largest_parameter",
     "queries_for",
-    "rdp_of_discrete_laplace",
-    "rdp_of_pure",
-    "rdp_of_rho",
     "rho_for",
     "rho_of_gaussian",
-    "rho_of_pure",
-    "sampling_delta",
     "soft_majority_epsilon",
     "soft_majority_rdp",
 ]
+
+_MOVED = {
+    "best_order": "torch_holdout.accounting.filters",
+    "capacity_in_picos": "torch_holdout.accounting.filters",
+    "charge_in_picos": "torch_holdout.accounting.filters",
+    "divergence": "torch_holdout.accounting.filters",
+    "epsilon_of_rdp": "torch_holdout.accounting.rdp",
+    "epsilon_of_rho_simple": "torch_holdout.accounting.rdp",
+    "rdp_of_discrete_laplace": "torch_holdout.accounting.rdp",
+    "rdp_of_pure": "torch_holdout.accounting.rdp",
+    "rdp_of_rho": "torch_holdout.accounting.rdp",
+    "rho_of_pure": "torch_holdout.accounting.rdp",
+    "sampling_delta": "torch_holdout.accounting.compose",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return old_name(__name__, name, _MOVED)

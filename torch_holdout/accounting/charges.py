@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from typing import final
 
 from torch_holdout._shared.checks import require_between, require_whole
-from torch_holdout.accounting.rdp import Curve, rdp_of_discrete_laplace, rdp_of_pure, rdp_of_rho
+from torch_holdout.accounting.rdp import (
+    Curve,
+    rdp_of_discrete_laplace,
+    rdp_of_pure,
+    rdp_of_rho,
+    rho_of_pure,
+)
 from torch_holdout.accounting.soft_majority import soft_majority_epsilon, soft_majority_rdp
-from torch_holdout.accounting.zcdp import rho_of_pure
 
 
 @final

@@ -1,16 +1,18 @@
-"""The smallest valid epsilon of a set of charges that was fixed beforehand."""
+"""The privacy of charges together: the smallest valid epsilon of a set fixed beforehand.
+
+Also the textbook compositions and group privacy (Dwork and Roth 2014, Theorems 3.16 and 3.20).
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from torch_holdout._shared.checks import require_between
+from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout._shared.text import up
-from torch_holdout.accounting.charges import Charge, Concentrated
+from torch_holdout.accounting.charges import Charge, Concentrated, Pure
 from torch_holdout.accounting.pure import compose_pure
-from torch_holdout.accounting.rdp import epsilon_of_rdp
-from torch_holdout.accounting.zcdp import epsilon_of_rho
+from torch_holdout.accounting.rdp import epsilon_of_rdp, epsilon_of_rho, epsilon_of_rho_simple
 
 
 @final
@@ -53,8 +55,8 @@ def compose(
         >>> from torch_holdout.accounting import Pure
         >>> compose([Pure(0.01, count=200)]).epsilon
         2.0
-        >>> found = compose([Pure(0.01, count=200)], delta=1e-6)
-        >>> round(found.epsilon, 3), found.method
+        >>> privacy = compose([Pure(0.01, count=200)], delta=1e-6)
+        >>> round(privacy.epsilon, 3), privacy.method
         (0.572, 'exact')
     """
     require_between("variation", variation, 0, 1)
@@ -68,9 +70,9 @@ def compose(
         methods["exact"] = lambda: _exact(charged, delta)
         methods["zCDP"] = lambda: epsilon_of_rho(math.fsum(c.count * c.rho for c in charged), delta)
         methods["Renyi"] = lambda: _renyi(charged, delta)
-    found = {name: method() for name, method in methods.items()}
-    method = min(found, key=lambda name: found[name])
-    return Privacy(found[method], (delta or 0.0) + sampling_delta(found[method], variation), method)
+    epsilons = {name: method() for name, method in methods.items()}
+    method, epsilon = min(epsilons.items(), key=lambda item: item[1])
+    return Privacy(epsilon, (delta or 0.0) + sampling_delta(epsilon, variation), method)
 
 
 def sampling_delta(epsilon: float, variation: float) -> float:
@@ -84,6 +86,120 @@ def sampling_delta(epsilon: float, variation: float) -> float:
         return 0.0
     exponent = epsilon + math.log(variation) + math.log1p(math.exp(-epsilon))
     return math.exp(min(exponent, 0.0))
+
+
+def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> float:
+    r"""Return the epsilon of a full sparse-vector budget at ``delta``, replacing one example.
+
+    ``steps`` has one :math:`a = 1/(u\sigma)` for each distinct units value. B releases are B
+    answers and at most B rounds of comparisons at the largest a; each other units value may leave
+    one more round open. Rounds of different units values interleave, which pure mechanisms may
+    (concurrent composition, Vadhan and Wang 2021). Constant from creation, so it covers adaptive
+    queries and stopping early.
+
+    Example:
+        >>> epsilon_cap([0.1], budget=20)
+        4.0
+        >>> epsilon_cap([0.1, 0.02], budget=20)
+        4.02
+        >>> round(epsilon_cap([0.01], budget=100, delta=1e-6), 3)
+        0.572
+    """
+    ordered = sorted(steps, reverse=True)
+    if math.isinf(ordered[0]):
+        return math.inf
+    charges = [Pure(ordered[0], 2 * budget), *(Pure(step) for step in ordered[1:])]
+    return compose(charges, delta).epsilon
+
+
+@final
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """Charges that were fixed beforehand, all together.
+
+    Example:
+        >>> from torch_holdout.accounting import Pure
+        >>> loss = PrivacyLoss((Pure(0.01, count=200),))
+        >>> loss.pure, round(loss.rho, 4), round(loss.at(1e-6), 3)
+        (2.0, 0.01, 0.572)
+    """
+
+    charges: tuple[Charge, ...]
+
+    @property
+    def pure(self) -> float:
+        """The sum of epsilons; infinite for Gaussian noise."""
+        return math.fsum(charge.count * charge.epsilon for charge in self.charges)
+
+    @property
+    def rho(self) -> float:
+        """The sum of rhos."""
+        return math.fsum(charge.count * charge.rho for charge in self.charges)
+
+    def roughly_at(self, delta: float) -> float:
+        """Return a quick epsilon at delta, for searches: basic or simple zCDP."""
+        return min(self.pure, epsilon_of_rho_simple(self.rho, delta))
+
+    def at(self, delta: float) -> float:
+        """Return the smallest valid epsilon at delta."""
+        return compose(self.charges, delta).epsilon
+
+
+def compose_basic(losses: list[tuple[float, float]]) -> tuple[float, float]:
+    r"""Add up (epsilon, delta) pairs: always valid, also for adaptively chosen mechanisms.
+
+    Example:
+        >>> compose_basic([(0.5, 0.0), (0.25, 1e-6), (0.25, 1e-6)])
+        (1.0, 2e-06)
+    """
+    for epsilon, delta in losses:
+        require_between("epsilon", epsilon, 0, math.inf)
+        require_between("delta", delta, 0, 1)
+    return math.fsum(e for e, _ in losses), math.fsum(d for _, d in losses)
+
+
+def compose_advanced(
+    epsilon: float, count: int, delta: float, *, each_delta: float = 0.0
+) -> tuple[float, float]:
+    r"""Compose k mechanisms of (epsilon, each_delta) by the closed form.
+
+    .. math:: \varepsilon' = \sqrt{2k \ln(1/\delta')}\,\varepsilon + k\varepsilon(e^\varepsilon - 1)
+        \quad\text{at}\quad k\delta_0 + \delta'
+
+    Valid under adaptivity. Often worse than adding up: ``compose`` takes the smallest that is valid
+    and the exact ``compose_pure`` is never worse for pure mechanisms.
+
+    Example:
+        >>> epsilon, delta = compose_advanced(0.01, 100, 1e-6)
+        >>> round(epsilon, 3), delta
+        (0.536, 1e-06)
+    """
+    require_between("epsilon", epsilon, 0, 700)
+    require_whole("count", count, 0, 2**62)
+    require_between("delta", delta, 0, 1, ends=False)
+    require_between("each_delta", each_delta, 0, 1)
+    spread = math.sqrt(2 * count * math.log(1 / delta)) * epsilon
+    return spread + count * epsilon * math.expm1(epsilon), count * each_delta + delta
+
+
+def group_privacy(epsilon: float, group: int, delta: float = 0.0) -> tuple[float, float]:
+    r"""Return what replacing k examples costs.
+
+    That is :math:`(k\varepsilon, k e^{(k-1)\varepsilon}\delta)`.
+
+    The statement for one example is (epsilon, delta). A delta above 1 says nothing.
+
+    Example:
+        >>> group_privacy(0.5, 3)
+        (1.5, 0.0)
+    """
+    require_between("epsilon", epsilon, 0, math.inf)
+    require_whole("group", group, 1, 2**62)
+    require_between("delta", delta, 0, 1)
+    if delta == 0:
+        return group * epsilon, 0.0
+    exponent = (group - 1) * epsilon + math.log(group * delta)
+    return group * epsilon, math.exp(exponent) if exponent < 0 else 1.0
 
 
 def _exact(charged: list[Charge], delta: float) -> float:

@@ -27,8 +27,8 @@ def capacity(epsilon: float, delta: float | None, order: float) -> float:
 
     Guarantee:
         :math:`R + \ln(1 - 1/\alpha) + (\ln(1/\delta) - \ln\alpha)/(\alpha - 1) \le \varepsilon`
-        (Canonne, Kamath and Steinke 2020), and R at most epsilon at the order
-        infinity. Negative where the order cannot give epsilon at all.
+        (Canonne, Kamath and Steinke 2020; ``rdp.epsilon_at_order`` solved for R), and R at most
+        epsilon at the order infinity. Negative where the order cannot give epsilon at all.
 
     Args:
         epsilon: Of the whole budget.
@@ -48,8 +48,7 @@ def capacity(epsilon: float, delta: float | None, order: float) -> float:
             f"Expected an infinite `order` for a budget without delta, but got {order!r}. "
             "Pass delta for a budget at a finite order."
         )
-    rest = (math.log(1 / delta) - math.log(order)) / (order - 1)
-    return epsilon - math.log1p(-1 / order) - rest
+    return _room(epsilon, delta, order)
 
 
 def divergence(charge: Charge, order: float) -> float:
@@ -184,10 +183,20 @@ def _price(charge: Charge, epsilon: float, delta: float) -> Callable[[float], fl
 
     def price(log: float) -> float:
         order = 1 + math.exp(log)
-        room = capacity(epsilon, delta, order)
+        room = _room(epsilon, delta, order)
         return curve(order) / room if room > 0 else math.inf
 
     return price
+
+
+def _room(epsilon: float, delta: float, order: float) -> float:
+    """Solve ``epsilon_at_order`` for the divergence.
+
+    Ledgers hold capacities and orders that come from exactly these operations: a rearrangement
+    moves the last digit, and an account would no longer open with its own parameters.
+    """
+    rest = (math.log(1 / delta) - math.log(order)) / (order - 1)
+    return epsilon - math.log1p(-1 / order) - rest
 
 
 def _count(charge: Charge, epsilon: float, delta: float | None, order: float) -> int:

@@ -34,8 +34,8 @@ def compose_mixed(charges: Sequence[Charge], delta: float) -> Privacy:
     for charge in pure:
         part = _distribution(charge, interval).self_compose(charge.count)
         total = part if total is None else total.compose(part)
-    found = float(total.get_epsilon_for_delta(delta))
-    return min(without, Privacy(found, delta, "loss distribution"), key=lambda p: p.epsilon)
+    epsilon = float(total.get_epsilon_for_delta(delta))
+    return min(without, Privacy(epsilon, delta, "loss distribution"), key=lambda p: p.epsilon)
 
 
 def _distribution(charge: Charge, interval: float) -> Any:

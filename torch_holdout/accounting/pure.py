@@ -13,6 +13,7 @@ import math
 from functools import lru_cache
 
 from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout.accounting.rdp import simple_epsilon
 
 _EXACT_UP_TO = 100_000
 _ROUNDING = 1e-8  # of a delta: more than double precision takes away from so many mechanisms
@@ -39,8 +40,7 @@ def compose_pure(epsilon: float, count: int, delta: float | None = None) -> floa
     if delta is None or math.isinf(total) or total == 0:
         return total
     if count > _EXACT_UP_TO:
-        rho = count * epsilon**2 / 2
-        return min(total, rho + 2 * math.sqrt(rho * math.log(1 / delta)))
+        return min(total, simple_epsilon(count * epsilon**2 / 2, delta))
     low, high = 0.0, total
     while high - low > 1e-9 * total:
         middle = (low + high) / 2

@@ -4,169 +4,77 @@ Means are of values in [0, 1] over independent units. Arguments outside a theore
 ``ValueError`` with the range; where a theorem has nothing to say its result is infinite (or a
 probability of 1). A tolerance of 1 or more is vacuous. Nothing here reads data or a ledger; what
 answers cost in privacy belongs to ``accounting/``.
+Formulas that nothing here computes with are in ``bounds/published``.
 """
 
+from typing import Any
+
+from torch_holdout._shared.moved import old_name
+from torch_holdout.bounds import published as published
 from torch_holdout.bounds.brackets import (
     any_sequences,
-    bracket_all_released,
     bracket_anytime,
-    bracket_data_dependent,
     bracket_fixed,
     bracket_planned,
     falling_sequences,
     hoeffding_tolerance,
-    improvement_bits,
     kl_answer_interval,
     monotone_sequences,
 )
-from torch_holdout.bounds.certificate import Certificate, certify_transcript
-from torch_holdout.bounds.counting import (
-    counting_anytime,
-    counting_data_dependent,
-    counting_fixed,
+from torch_holdout.bounds.certificate import (
+    Certificate,
+    certify_transcript,
 )
-from torch_holdout.bounds.ladder import ladder_best_step, ladder_error
 from torch_holdout.bounds.max_information import (
-    information_allowed,
-    information_of_description,
     information_of_pure,
     information_of_pure_iid,
     information_tolerance,
-    overfitting_from_information,
 )
-from torch_holdout.bounds.prediction import (
-    agnostic_parts,
-    agnostic_size,
-    averaging,
-    convex_cost,
+from torch_holdout.bounds.regulariser import (
     convex_regulariser,
-    fresh_mean,
-    fresh_moment,
-    lipschitz_noise_cost,
-    prediction_lower_bound,
-    private_expectation,
-    smooth_convex_cost,
-    smooth_noise_cost,
-    soft_majority_parts,
-    soft_majority_probability,
-    soft_majority_size,
-    strongly_convex_cost,
-)
-from torch_holdout.bounds.sample_sizes import (
-    EffectiveRoundsSize,
-    MultiplicativeWeightsSize,
-    effective_rounds_size,
-    laplace_error,
-    laplace_population_size,
-    laplace_size,
-    lecture_size,
-    multiplicative_weights_size,
-    sparse_size,
 )
 from torch_holdout.bounds.single_query import (
     binary_kl,
-    chernoff_interval,
     hoeffding,
     kl_interval,
-    naive_union,
-    sample_splitting,
 )
-from torch_holdout.bounds.tails import gaussian_tail, laplace_tail
-from torch_holdout.bounds.thresholdout import (
-    ThresholdoutPlan,
-    thresholdout_epsilon,
-    thresholdout_plan,
-    thresholdout_size_approximate,
-    thresholdout_size_pure,
-    thresholdout_tolerance,
+from torch_holdout.bounds.tails import (
+    gaussian_tail,
+    laplace_tail,
 )
 from torch_holdout.bounds.transfer import (
     accuracy_transfer,
-    approximate_transfer_size,
-    composed_tolerance,
-    expected_gap,
-    information_chebyshev,
     information_mse,
-    moment_transfer_size,
     monitor_tolerance,
-    pure_overfitting,
     pure_tolerance,
-    pure_tolerance_two_sided,
 )
 
 __all__ = [
     "Certificate",
-    "EffectiveRoundsSize",
-    "MultiplicativeWeightsSize",
-    "ThresholdoutPlan",
     "accuracy_transfer",
-    "agnostic_parts",
-    "agnostic_size",
     "any_sequences",
-    "approximate_transfer_size",
-    "averaging",
     "binary_kl",
-    "bracket_all_released",
     "bracket_anytime",
-    "bracket_data_dependent",
     "bracket_fixed",
     "bracket_planned",
     "certify_transcript",
-    "chernoff_interval",
-    "composed_tolerance",
-    "convex_cost",
     "convex_regulariser",
-    "counting_anytime",
-    "counting_data_dependent",
-    "counting_fixed",
-    "effective_rounds_size",
-    "expected_gap",
     "falling_sequences",
-    "fresh_mean",
-    "fresh_moment",
     "gaussian_tail",
     "hoeffding",
     "hoeffding_tolerance",
-    "improvement_bits",
-    "information_allowed",
-    "information_chebyshev",
     "information_mse",
-    "information_of_description",
     "information_of_pure",
     "information_of_pure_iid",
     "information_tolerance",
     "kl_answer_interval",
     "kl_interval",
-    "ladder_best_step",
-    "ladder_error",
-    "laplace_error",
-    "laplace_population_size",
-    "laplace_size",
     "laplace_tail",
-    "lecture_size",
-    "lipschitz_noise_cost",
-    "moment_transfer_size",
     "monitor_tolerance",
     "monotone_sequences",
-    "multiplicative_weights_size",
-    "naive_union",
-    "overfitting_from_information",
-    "prediction_lower_bound",
-    "private_expectation",
-    "pure_overfitting",
     "pure_tolerance",
-    "pure_tolerance_two_sided",
-    "sample_splitting",
-    "smooth_convex_cost",
-    "smooth_noise_cost",
-    "soft_majority_parts",
-    "soft_majority_probability",
-    "soft_majority_size",
-    "sparse_size",
-    "strongly_convex_cost",
-    "thresholdout_epsilon",
-    "thresholdout_plan",
-    "thresholdout_size_approximate",
-    "thresholdout_size_pure",
-    "thresholdout_tolerance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return old_name(__name__, name, dict.fromkeys(published.__all__, published.__name__))

@@ -20,9 +20,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
-from torch_holdout._shared.checks import require_between, require_failure, require_whole
+from torch_holdout._shared.checks import (
+    require_between,
+    require_failure,
+    require_units,
+    require_whole,
+)
 from torch_holdout.accounting.pure import log_binomial
-from torch_holdout.bounds.single_query import kl_interval
+from torch_holdout.bounds.single_query import kl_edge
 from torch_holdout.errors import InvalidArgumentError
 
 _LARGEST_FIXED = 10**6
@@ -101,19 +106,6 @@ def monotone_sequences(answers: int) -> Sequences:
     return Sequences("monotone", answers)
 
 
-def improvement_bits() -> Sequences:
-    """Count 1: only *that* a query was an improvement leaves, no value.
-
-    One value at the very end of a run is read by no query, so it costs nothing more; a value that
-    later queries can read costs ``ln G``.
-
-    Example:
-        >>> improvement_bits()(5)
-        0.0
-    """
-    return Sequences("bits", 1)
-
-
 def bracket_fixed(*, queries: int, budget: int, sequences: Sequences, failure: float) -> float:
     r"""Return the bracket for m queries and a budget B fixed beforehand.
 
@@ -130,31 +122,6 @@ def bracket_fixed(*, queries: int, budget: int, sequences: Sequences, failure: f
     require_whole("budget", budget, 1, 2**31)
     require_failure(failure)
     return math.log(2 / failure) + _log_nodes(queries, budget, sequences)
-
-
-def bracket_data_dependent(
-    *, queries: int, releases_before: int, sequences: Sequences, failure: float
-) -> float:
-    r"""Return the bracket for m fixed queries, paying for releases made, not for the budget.
-
-    b earlier releases get the share :math:`6/(\pi^2 (b+1)^2)` of the failure, for all b at once:
-    :math:`c = \ln(2/\beta) + \ln\binom{m}{b+1} + \ln A(b) + \ln(\pi^2/6) + 2\ln(b+1)`.
-
-    Example:
-        >>> facts = {"queries": 50, "releases_before": 4, "failure": 0.05}
-        >>> round(bracket_data_dependent(sequences=any_sequences(57), **facts), 2)
-        38.14
-    """
-    require_whole("queries", queries, 1, 2**62)
-    require_whole("releases_before", releases_before, 0, queries - 1)
-    require_failure(failure)
-    return (
-        math.log(2 / failure)
-        + log_binomial(queries, releases_before + 1)
-        + sequences.up_to(releases_before)
-        + math.log(math.pi**2 / 6)
-        + 2 * math.log(releases_before + 1)
-    )
 
 
 def bracket_anytime(
@@ -218,22 +185,6 @@ def bracket_planned(
     return -_log_sum([-anytime, -fixed])
 
 
-def bracket_all_released(*, queries: int, answers: int, failure: float) -> float:
-    r"""Return the bracket when every one of m queries is released.
-
-    No position is left open: :math:`c = \ln(2/\beta) + \ln\sum_{i=1}^{m} G^{i-1}`.
-
-    Example:
-        >>> round(bracket_all_released(queries=50, answers=64, failure=0.05), 1)
-        207.5
-    """
-    require_whole("queries", queries, 1, 2**62)
-    require_whole("answers", answers, 2, 2**62)
-    require_failure(failure)
-    # sum of G^(i-1) = (G^m - 1)/(G - 1) <= G^m/(G - 1)
-    return math.log(2 / failure) + queries * math.log(answers) - math.log(answers - 1)
-
-
 def worst_releases(position: int, budget: int, sequences: Sequences) -> int:
     """Return how many earlier releases make the query at a position most uncertain.
 
@@ -269,7 +220,7 @@ def hoeffding_tolerance(bracket: float, units: int) -> float:
         0.141
     """
     require_between("bracket", bracket, 0, math.inf)
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     return math.sqrt(bracket / (2 * units))
 
 
@@ -292,11 +243,10 @@ def kl_answer_interval(
     require_between("answer", answer, 0, 1)
     require_between("error", error, 0, math.inf)
     require_between("bracket", bracket, 0, math.inf)
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     divergence = bracket / units
-    low, _ = kl_interval(max(0.0, answer - error), divergence)
-    _, high = kl_interval(min(1.0, answer + error), divergence)
-    return low, high
+    low = kl_edge(max(0.0, answer - error), 0.0, divergence)
+    return low, kl_edge(min(1.0, answer + error), 1.0, divergence)
 
 
 def _log_anytime(position: int, releases_before: int, sequences: Sequences) -> float:

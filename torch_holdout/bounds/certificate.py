@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Literal, final
 
 from torch_holdout._shared.checks import require_failure
-from torch_holdout._shared.text import up
-from torch_holdout.accounting.loss import PrivacyLoss
+from torch_holdout._shared.text import confidence_text, up
+from torch_holdout.accounting.compose import PrivacyLoss
 from torch_holdout.bounds.brackets import (
     Sequences,
     any_sequences,
@@ -64,9 +64,9 @@ class Certificate:
 
     Example:
         >>> import torch_holdout as th
-        >>> found = th.certificate(
+        >>> claim = th.certificate(
         ...     size=10_000, queries=200, budget=20, mechanism=th.Ladder(step=0.01))
-        >>> isinstance(found, Certificate), found.vacuous, round(found.tolerance, 3)
+        >>> isinstance(claim, Certificate), claim.vacuous, round(claim.tolerance, 3)
         (True, False, 0.085)
     """
 
@@ -104,17 +104,6 @@ class Certificate:
         return "\n".join(lines + [f"  - {assumption}" for assumption in self.assumptions])
 
 
-def confidence_text(failure: float) -> str:
-    """Write a confidence in per cent without rounding it up to certainty.
-
-    Example:
-        >>> confidence_text(0.05), confidence_text(1e-30)
-        ('95 %', 'more than 99.99999999 %')
-    """
-    text = f"{100 * (1 - failure):.10g}"
-    return "more than 99.99999999 %" if text == "100" else f"{text} %"
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
@@ -144,9 +133,9 @@ class Interval:
     of guesses.
 
     Example:
-        >>> found = Interval(statistic="val_acc", position=3, kind="release", value=0.9, low=0.86,
-        ...                  high=0.93, failure=0.05)
-        >>> 0.88 in found
+        >>> interval = Interval(statistic="val_acc", position=3, kind="release", value=0.9,
+        ...                     low=0.86, high=0.93, failure=0.05)
+        >>> 0.88 in interval
         True
     """
 
@@ -230,10 +219,10 @@ def answer_interval(
     Example:
         >>> facts = Transcript(queries=50, releases=5, last_release=50, budget=5, rounds=5)
         >>> channel = Channel(units=10_000, resolution=65536, grid=512, sigma=1e-4, threshold=0.02)
-        >>> found = answer_interval(
+        >>> interval = answer_interval(
         ...     facts, {"error": channel}, statistic="error", position=50, releases_before=4,
         ...     kind="release", value=0.05, failure=0.05)
-        >>> round(found.low, 3), round(found.high, 3)
+        >>> round(interval.low, 3), round(interval.high, 3)
         (0.029, 0.078)
     """
     require_failure(failure, SMALLEST_FAILURE)
@@ -370,8 +359,9 @@ def _choice(
     private, theorem = best_theorem(
         worst.units,
         loss,
-        lambda beta: worst.answer_error(beta, budget),
+        worst.answer_errors(budget),
         failure,
+        below=counted,
     )
     return theorem if private + worst.quantisation < counted else counting
 
@@ -380,7 +370,5 @@ def _choice(
 def _private_tolerance(
     channel: Channel, budget: int, loss: PrivacyLoss, failure: float, theorem: str
 ) -> float:
-    distance = THEOREMS[theorem](
-        channel.units, loss, lambda beta: channel.answer_error(beta, budget), failure
-    )
+    distance = THEOREMS[theorem](channel.units, loss, channel.answer_errors(budget), failure)
     return distance + channel.quantisation

@@ -1,9 +1,10 @@
 """How far an answer can be from the holdout's own mean: noise, grid and threshold."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
 
-from torch_holdout.bounds.tails import gaussian_tail, laplace_tail
+from torch_holdout.bounds.tails import gaussian_quantile, laplace_quantile, laplace_tail
 
 
 @final
@@ -54,9 +55,13 @@ class Channel:
 
     def answer_error(self, failure: float, budget: int) -> float:
         """Bound the noise and rounding of all B answers, but for ``failure``."""
-        tail = gaussian_tail if self.noise == "gaussian" else laplace_tail
-        noise = tail(self.scale, failure / budget, two_sided=True)
-        return noise / self.levels + 0.5 / self.grid
+        return self.answer_errors(budget)(failure)
+
+    def answer_errors(self, budget: int) -> Callable[[float], float]:
+        """Return ``answer_error`` as a function of the failure, for searches."""
+        quantile = gaussian_quantile if self.noise == "gaussian" else laplace_quantile
+        scale, levels, rounding = self.scale, self.levels, 0.5 / self.grid
+        return lambda failure: quantile(scale, failure / budget, 2) / levels + rounding
 
     def comparison_error(self, failure: float, rounds: int, position: int) -> float:
         """Bound threshold and comparison noise up to a position, on one side, but for ``failure``.

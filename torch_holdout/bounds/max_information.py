@@ -11,47 +11,11 @@ import math
 from torch_holdout._shared.checks import (
     require_between,
     require_failure,
-    require_tolerance,
-    require_whole,
+    require_units,
 )
-from torch_holdout.bounds.single_query import hoeffding
+from torch_holdout.bounds.single_query import hoeffding_distance
 
 _LOG2_E = math.log2(math.e)
-
-
-def overfitting_from_information(bits: float, failure: float) -> float:
-    r"""Return :math:`\min(1, 2^k \beta)`: how often a chosen event happens.
-
-    Theorem 2.1. Each event R(y) has probability at most beta for a y chosen without the holdout; y
-    chosen with k bits of max-information about it makes :math:`P(S \in R(Y)) \le 2^k\beta`.
-    Vacuous when the result is 1.
-
-    Example:
-        >>> round(overfitting_from_information(bits=10, failure=1e-6), 6)
-        0.001024
-    """
-    require_between("bits", bits, 0, math.inf)
-    require_failure(failure)
-    exponent = bits + math.log2(failure)
-    return 2.0**exponent if exponent < 0 else 1.0
-
-
-def information_allowed(units: int, tolerance: float) -> tuple[float, float]:
-    r"""Return the bits that keep a query within ``tolerance``, and how often that fails.
-
-    Corollary 2.1.1. With at most :math:`\log_2(e)\,\tau^2 n` bits the chosen query is off by more
-    than tau with probability at most :math:`2 e^{-\tau^2 n}` (one side alone: half of that).
-    Vacuous when the probability is 1 or more.
-
-    Example:
-        >>> bits, failure = information_allowed(50_000, 0.1)
-        >>> round(bits), failure < 1e-200
-        (721, True)
-    """
-    require_whole("units", units, 1, 2**62)
-    require_tolerance(tolerance)
-    exponent = tolerance**2 * units
-    return _LOG2_E * exponent, 2 * math.exp(-exponent)
 
 
 def information_tolerance(units: int, bits: float, failure: float) -> float:
@@ -66,7 +30,14 @@ def information_tolerance(units: int, bits: float, failure: float) -> float:
         0.0604
     """
     require_between("bits", bits, 0, math.inf)
-    sampling = hoeffding(units, failure)
+    require_units(units)
+    require_failure(failure)
+    return information_distance(units, bits, failure)
+
+
+def information_distance(units: int, bits: float, failure: float) -> float:
+    """Return ``information_tolerance`` without checking the arguments, for searches."""
+    sampling = hoeffding_distance(units, failure)
     return math.sqrt(sampling**2 + bits * math.log(2) / (2 * units))
 
 
@@ -81,8 +52,8 @@ def information_of_pure(epsilon: float, units: int) -> float:
         14.43
     """
     require_between("epsilon", epsilon, 0, math.inf)
-    require_whole("units", units, 1, 2**62)
-    return _LOG2_E * epsilon * units
+    require_units(units)
+    return _bits_of_pure(epsilon, units)
 
 
 def information_of_pure_iid(epsilon: float, units: int, failure: float) -> float:
@@ -98,21 +69,16 @@ def information_of_pure_iid(epsilon: float, units: int, failure: float) -> float
         0.69
     """
     require_failure(failure)
-    plain = information_of_pure(epsilon, units)
+    require_between("epsilon", epsilon, 0, math.inf)
+    require_units(units)
+    return bits_of_pure_iid(epsilon, units, failure)
+
+
+def bits_of_pure_iid(epsilon: float, units: int, failure: float) -> float:
+    """Return ``information_of_pure_iid`` without checking the arguments, for searches."""
     spread = epsilon * math.sqrt(units * math.log(2 / failure) / 2)
-    return min(plain, _LOG2_E * (epsilon**2 * units / 2 + spread))
+    return min(_bits_of_pure(epsilon, units), _LOG2_E * (epsilon**2 * units / 2 + spread))
 
 
-def information_of_description(bits: float, failure: float) -> float:
-    r"""Return :math:`k + \log_2(1/\beta)` bits for a result that can be written in k bits.
-
-    It is the beta-approximate max-information of any function of the holdout with :math:`2^k`
-    values, noisy or not.
-
-    Example:
-        >>> round(information_of_description(100, 0.01), 2)
-        106.64
-    """
-    require_between("bits", bits, 0, math.inf)
-    require_failure(failure)
-    return bits + math.log2(1 / failure)
+def _bits_of_pure(epsilon: float, units: int) -> float:
+    return _LOG2_E * epsilon * units

@@ -4,26 +4,37 @@ Each theorem turns the privacy of all answers together (a sparse vector with a =
 budget B: 2B mechanisms of a each) into a distance between holdout and population; the noise of the
 answer comes on top. The failure probability is divided so that the sum is smallest, from registered
 parameters alone, and every division is valid.
+
+A theorem that cannot come ``below`` a given distance returns its floor, a value that none of its
+divisions is under, instead of searching.
 """
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
-from torch_holdout._shared.checks import require_failure, require_whole
+from torch_holdout._shared.checks import (
+    require_failure,
+    require_units,
+)
 from torch_holdout._shared.numeric_search import best_argument, smallest_value, smallest_where
-from torch_holdout.accounting.loss import PrivacyLoss
-from torch_holdout.bounds.max_information import information_of_pure_iid, information_tolerance
+from torch_holdout.accounting.compose import PrivacyLoss
+from torch_holdout.accounting.rdp import simple_epsilon
+from torch_holdout.bounds.max_information import bits_of_pure_iid, information_distance
 from torch_holdout.bounds.transfer import (
-    accuracy_transfer,
+    LARGEST_MONITORED,
+    accuracy_distance,
     information_mse,
-    monitor_tolerance,
-    pure_tolerance,
+    pure_distance,
 )
 
 Error = Callable[[float], float]
+_RANGE = (-20.0, -0.1)  # logarithms of a slack or a loss
 
 
-def by_pure_privacy(units: int, loss: PrivacyLoss, error: Error, failure: float) -> float:
+def by_pure_privacy(
+    units: int, loss: PrivacyLoss, error: Error, failure: float, below: float = math.inf
+) -> float:
     """Return the tolerance by Corollary 2.3.1 and ``error(beta)``, the noise of all answers.
 
     Example:
@@ -34,14 +45,18 @@ def by_pure_privacy(units: int, loss: PrivacyLoss, error: Error, failure: float)
         0.509
     """
     _require(units, failure)
-    return _best_share(
-        lambda share: (
-            pure_tolerance(loss.pure, units, share * failure) + error((1 - share) * failure)
-        )
-    )
+    epsilon = loss.pure
+
+    def at(share: float) -> float:
+        return pure_distance(epsilon, units, share * failure) + error((1 - share) * failure)
+
+    floor = pure_distance(epsilon, units, failure) + error(failure)
+    return _best_share(at) if floor < below else floor
 
 
-def by_max_information(units: int, loss: PrivacyLoss, error: Error, failure: float) -> float:
+def by_max_information(
+    units: int, loss: PrivacyLoss, error: Error, failure: float, below: float = math.inf
+) -> float:
     """Return the tolerance by max-information of independent examples.
 
     Example:
@@ -56,14 +71,18 @@ def by_max_information(units: int, loss: PrivacyLoss, error: Error, failure: flo
 
     def at(share: float) -> float:
         # Half of the share for the information, half for Hoeffding.
-        bits = information_of_pure_iid(epsilon, units, share * failure / 2)
-        sampling = information_tolerance(units, bits, share * failure / 2)
-        return sampling + error((1 - share) * failure)
+        return sampling(share * failure / 2) + error((1 - share) * failure)
 
-    return _best_share(at)
+    def sampling(half: float) -> float:
+        return information_distance(units, bits_of_pure_iid(epsilon, units, half), half)
+
+    floor = sampling(failure / 2) + error(failure)
+    return _best_share(at) if floor < below else floor
 
 
-def by_monitor(units: int, loss: PrivacyLoss, error: Error, failure: float) -> float:
+def by_monitor(
+    units: int, loss: PrivacyLoss, error: Error, failure: float, below: float = math.inf
+) -> float:
     """Return the tolerance by Bassily et al. (Theorem 1.2); infinite outside its range.
 
     Example:
@@ -74,24 +93,32 @@ def by_monitor(units: int, loss: PrivacyLoss, error: Error, failure: float) -> f
         0.591
     """
     _require(units, failure)
-    pure = loss.pure
+    pure, rho = loss.pure, loss.rho
+
+    def smallest(transfer: float) -> float:
+        return math.sqrt(max(12.0, 8 * math.log(1 / transfer)) / units)
+
+    def epsilon(transfer: float) -> float:
+        def private(epsilon: float) -> bool:
+            delta = min(transfer * epsilon / 4, epsilon / 16)
+            return epsilon >= pure or simple_epsilon(rho, delta) <= epsilon
+
+        return smallest_where(private, smallest(transfer), LARGEST_MONITORED)
 
     def at(share: float) -> float:
         transfer = share * failure
-        smallest = math.sqrt(max(12.0, 8 * math.log(1 / transfer)) / units)
+        if smallest(transfer) > LARGEST_MONITORED:
+            return math.inf
+        return 6 * epsilon(transfer) + error((1 - share) * failure)
 
-        def private(epsilon: float) -> bool:
-            delta = min(transfer * epsilon / 4, epsilon / 16)
-            return epsilon >= pure or loss.roughly_at(delta) <= epsilon
-
-        epsilon = smallest_where(private, smallest, 1 / 8) if smallest <= 1 / 8 else math.inf
-        distance, _ = monitor_tolerance(epsilon, 0.0, units)
-        return distance + error((1 - share) * failure)
-
-    return _best_share(at)
+    least = smallest(failure)
+    floor = 6 * least + error(failure) if least <= LARGEST_MONITORED else math.inf
+    return _best_share(at) if floor < below else floor
 
 
-def by_accuracy(units: int, loss: PrivacyLoss, error: Error, failure: float) -> float:
+def by_accuracy(
+    units: int, loss: PrivacyLoss, error: Error, failure: float, below: float = math.inf
+) -> float:
     """Return the tolerance by Jung et al., pure or at the best delta.
 
     Example:
@@ -102,33 +129,13 @@ def by_accuracy(units: int, loss: PrivacyLoss, error: Error, failure: float) -> 
         0.242
     """
     _require(units, failure)
-
-    def pure(log_slack: float) -> float:
-        slack = math.exp(log_slack)
-        distance, _ = accuracy_transfer(
-            loss.pure, 0.0, error=error(failure * slack), error_failure=0, slack=slack, loss=0
-        )
-        return distance
-
-    def approximate(log_slack: float, log_loss: float, exact: bool = False) -> float:
-        slack, share = math.exp(log_slack), math.exp(log_loss)
-        delta = failure * share / 2
-        epsilon = loss.at(delta) if exact else loss.roughly_at(delta)
-        distance, _ = accuracy_transfer(
-            epsilon, 0.0, error=error(failure * slack / 2), error_failure=0, slack=slack, loss=share
-        )
-        return distance
-
-    def best_slack(log_loss: float) -> float:
-        return best_argument(lambda log_slack: approximate(log_slack, log_loss), -20.0, -0.1, 20)
-
-    best = best_argument(
-        lambda log_loss: approximate(best_slack(log_loss), log_loss), -20.0, -0.1, 20
-    )
-    return min(smallest_value(pure, -20.0, -0.1), approximate(best_slack(best), best, exact=True))
+    pure = _accuracy_pure(loss.pure, error, failure, below)
+    return min(pure, _accuracy_approximate(loss, error, failure, below))
 
 
-def by_mutual_information(units: int, loss: PrivacyLoss, error: Error, failure: float) -> float:
+def by_mutual_information(
+    units: int, loss: PrivacyLoss, error: Error, failure: float, below: float = math.inf
+) -> float:
     """Return the tolerance by Rogers et al.: the worst query's mean square, then Chebyshev.
 
     Example:
@@ -139,13 +146,33 @@ def by_mutual_information(units: int, loss: PrivacyLoss, error: Error, failure: 
         0.191
     """
     _require(units, failure)
-    square = information_mse(loss.rho * units, units)
+    rho = loss.rho
+    # The mean square is at least 2I/(4n), of I = rho n nats.
+    floor = math.sqrt(rho / 2 / failure) + error(failure)
+    if floor >= below:
+        return floor
+    square = information_mse(rho * units, units)
     return _best_share(
         lambda share: math.sqrt(square / (share * failure)) + error((1 - share) * failure)
     )
 
 
-THEOREMS: dict[str, Callable[[int, PrivacyLoss, Error, float], float]] = {
+class Theorem(Protocol):
+    """What the functions above have in common."""
+
+    def __call__(
+        self,
+        units: int,
+        loss: PrivacyLoss,
+        error: Error,
+        failure: float,
+        below: float = math.inf,
+    ) -> float:
+        """Return a tolerance, or a floor of it that is not ``below``."""
+        ...
+
+
+THEOREMS: dict[str, Theorem] = {
     "pure privacy (Dwork et al. 2015)": by_pure_privacy,
     "max-information (Dwork et al. 2015)": by_max_information,
     "approximate privacy (Bassily et al. 2016)": by_monitor,
@@ -154,8 +181,12 @@ THEOREMS: dict[str, Callable[[int, PrivacyLoss, Error, float], float]] = {
 }
 
 
-def best_theorem(units: int, loss: PrivacyLoss, error: Error, failure: float) -> tuple[float, str]:
+def best_theorem(
+    units: int, loss: PrivacyLoss, error: Error, failure: float, below: float = math.inf
+) -> tuple[float, str]:
     """Return the smallest tolerance of these theorems and its name; infinite without noise.
+
+    A result that is not ``below`` the given distance may be too small, but is never below it.
 
     Example:
         >>> from torch_holdout.accounting import Pure
@@ -167,9 +198,47 @@ def best_theorem(units: int, loss: PrivacyLoss, error: Error, failure: float) ->
     """
     if math.isinf(loss.rho):
         return math.inf, "none: without noise nothing is private"
-    found = {name: by(units, loss, error, failure) for name, by in THEOREMS.items()}
-    name = min(found, key=lambda key: found[key])
-    return found[name], name
+    tolerances = {name: by(units, loss, error, failure, below) for name, by in THEOREMS.items()}
+    name = min(tolerances, key=lambda key: tolerances[key])
+    return tolerances[name], name
+
+
+def _accuracy_pure(epsilon: float, error: Error, failure: float, below: float) -> float:
+    def at(log_slack: float) -> float:
+        slack = math.exp(log_slack)
+        return accuracy_distance(epsilon, error(failure * slack), slack, 0.0)
+
+    floor = accuracy_distance(epsilon, error(failure), 0.0, 0.0)
+    return smallest_value(at, *_RANGE) if floor < below else floor
+
+
+def _accuracy_approximate(loss: PrivacyLoss, error: Error, failure: float, below: float) -> float:
+    """Search with a quick epsilon; the exact one is computed once, at the best slack and loss."""
+    pure, rho = loss.pure, loss.rho
+
+    def roughly(log_loss: float) -> float:
+        return min(pure, simple_epsilon(rho, failure * math.exp(log_loss) / 2))
+
+    def best_slack(epsilon: float, share: float) -> float:
+        def at(log_slack: float) -> float:
+            slack = math.exp(log_slack)
+            return accuracy_distance(epsilon, error(failure * slack / 2), slack, share)
+
+        return math.exp(best_argument(at, *_RANGE, 20))
+
+    # Slack and loss stand in different terms of a sum, so the best loss is that of any slack.
+    slack = best_slack(0.0, 0.0)
+    noise = error(failure * slack / 2)
+    log_loss = best_argument(
+        lambda log: accuracy_distance(roughly(log), noise, slack, math.exp(log)), *_RANGE, 20
+    )
+    share = math.exp(log_loss)
+    slack = best_slack(roughly(log_loss), share)
+    noise = error(failure * slack / 2)
+    floor = accuracy_distance(0.0, noise, slack, share)
+    if floor >= below:
+        return floor
+    return accuracy_distance(loss.at(failure * share / 2), noise, slack, share)
 
 
 def _best_share(at: Callable[[float], float]) -> float:
@@ -177,5 +246,5 @@ def _best_share(at: Callable[[float], float]) -> float:
 
 
 def _require(units: int, failure: float) -> None:
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     require_failure(failure)

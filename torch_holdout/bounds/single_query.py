@@ -5,7 +5,11 @@ All of them: values in [0, 1], n independent units, an empirical mean h and a po
 
 import math
 
-from torch_holdout._shared.checks import require_failure, require_number, require_whole
+from torch_holdout._shared.checks import (
+    require_failure,
+    require_number,
+    require_units,
+)
 from torch_holdout.errors import InvalidArgumentError
 
 
@@ -18,8 +22,13 @@ def hoeffding(units: int, failure: float) -> float:
         >>> round(hoeffding(1000, 0.05), 4)
         0.0429
     """
-    _require_units(units)
+    require_units(units)
     require_failure(failure)
+    return hoeffding_distance(units, failure)
+
+
+def hoeffding_distance(units: int, failure: float) -> float:
+    """Return ``hoeffding`` without checking the arguments, for searches."""
     return math.sqrt(math.log(2 / failure) / (2 * units))
 
 
@@ -56,66 +65,28 @@ def kl_interval(mean: float, divergence: float) -> tuple[float, float]:
             f"Expected `divergence` not to be negative, but got {divergence!r}."
         )
     mean = min(max(mean, 0.0), 1.0)
-    return _edge(mean, 0.0, divergence), _edge(mean, 1.0, divergence)
+    return kl_edge(mean, 0.0, divergence), kl_edge(mean, 1.0, divergence)
 
 
-def chernoff_interval(mean: float, units: int, failure: float) -> tuple[float, float]:
-    r"""Return the interval of one query: :math:`n\,\mathrm{kl}(h \| P) \le \ln(2/\beta)`.
+def kl_edge(mean: float, end: float, divergence: float) -> float:
+    """Return one edge of ``kl_interval``, towards an end of [0, 1], without checking the arguments.
 
-    Example:
-        >>> low, high = chernoff_interval(0.0, 1000, 0.05)
-        >>> low, round(high, 5)
-        (0.0, 0.00368)
-    """
-    _require_units(units)
-    require_failure(failure)
-    return kl_interval(mean, math.log(2 / failure) / units)
-
-
-def naive_union(units: int, queries: int, failure: float) -> float:
-    r"""Return :math:`\sqrt{\ln(2m/\beta)/(2n)}`. INVALID when a query depends on earlier answers.
-
-    It is what is often quoted for a reused validation set; kept to show the difference.
+    Bisects from the mean; the outer side of the last step is returned.
 
     Example:
-        >>> round(naive_union(1000, 50, 0.05), 3)
-        0.062
+        >>> kl_edge(0.05, 1.0, 0.004) == kl_interval(0.05, 0.004)[1]
+        True
     """
-    require_whole("queries", queries, 1, 2**62)
-    require_failure(failure)
-    return hoeffding(units, failure / queries)
-
-
-def sample_splitting(units: int, queries: int, failure: float) -> float:
-    r"""Return Hoeffding's tau for m queries on disjoint parts of :math:`\lfloor n/m \rfloor` units.
-
-    Valid under adaptivity, and the price to beat. Infinite when there are fewer units than queries.
-
-    Example:
-        >>> round(sample_splitting(1000, 5, 0.05), 3)
-        0.115
-    """
-    _require_units(units)
-    require_whole("queries", queries, 1, 2**62)
-    require_failure(failure)
-    part = units // queries
-    return hoeffding(part, failure / queries) if part else math.inf
-
-
-def _edge(mean: float, end: float, divergence: float) -> float:
-    """Bisect from the mean towards an end of [0, 1]; return the outer side of the last step."""
     divergence += 4e-16  # what rounding may take off a divergence
     if binary_kl(mean, end) <= divergence:
         return end
     inside, outside = mean, end
     for _ in range(60):
         middle = (inside + outside) / 2
+        if middle in (inside, outside):
+            break
         if binary_kl(mean, middle) <= divergence:
             inside = middle
         else:
             outside = middle
     return outside
-
-
-def _require_units(units: int) -> None:
-    require_whole("units", units, 1, 2**62)

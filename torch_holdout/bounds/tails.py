@@ -18,9 +18,13 @@ def laplace_tail(scale: float, failure: float, *, two_sided: bool) -> int:
         0
     """
     _require(scale, failure)
+    return laplace_quantile(scale, failure, 2 if two_sided else 1)
+
+
+def laplace_quantile(scale: float, failure: float, sides: int) -> int:
+    """Return ``laplace_tail`` without checking the arguments, for searches."""
     if scale == 0:
         return 0
-    sides = 2 if two_sided else 1
     log_target = math.log(failure) - math.log(sides) + math.log1p(math.exp(-1 / scale))
     # Rounded up generously: the logarithms are right to one part in 10^15.
     return max(0, math.ceil(-log_target * scale * (1 + 1e-12)) - 1)
@@ -37,9 +41,11 @@ def gaussian_tail(scale: float, failure: float, *, two_sided: bool) -> int:
         136
     """
     _require(scale, failure)
-    if scale == 0:
-        return 0
-    sides = 2 if two_sided else 1
+    return gaussian_quantile(scale, failure, 2 if two_sided else 1)
+
+
+def gaussian_quantile(scale: float, failure: float, sides: int) -> int:
+    """Return ``gaussian_tail`` without checking the arguments, for searches."""
     return math.ceil(scale * math.sqrt(max(0.0, 2 * math.log(sides / failure))))
 
 

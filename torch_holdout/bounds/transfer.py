@@ -16,30 +16,11 @@ import math
 from torch_holdout._shared.checks import (
     require_between,
     require_failure,
-    require_tolerance,
-    require_whole,
+    require_units,
 )
 from torch_holdout._shared.numeric_search import smallest_value
 
-
-def pure_overfitting(epsilon: float, units: int, failure: float) -> float:
-    r"""Return how often unlikely events happen when they are chosen with pure privacy.
-
-    Each event has probability at most beta without looking. If :math:`\varepsilon \le
-    \sqrt{\ln(1/\beta)/(2n)}`, choosing it with epsilon-privacy makes it at most
-    :math:`3\sqrt{\beta}` likely; for a larger epsilon nothing is said and the result is 1.
-    (Theorem 11; Theorem 2.3, which is not
-    :math:`3/\sqrt\beta`: that is above 1.) It is not limited to means: R(y) may be any event.
-
-    Example:
-        >>> round(pure_overfitting(0.01, 10_000, 1e-6), 6)
-        0.003
-    """
-    _require(epsilon, units)
-    require_failure(failure)
-    if epsilon > math.sqrt(math.log(1 / failure) / (2 * units)):
-        return 1.0
-    return min(1.0, 3 * math.sqrt(failure))
+LARGEST_MONITORED = 1 / 8  # the epsilon up to which `monitor_tolerance` is proved
 
 
 def pure_tolerance(epsilon: float, units: int, failure: float) -> float:
@@ -54,71 +35,12 @@ def pure_tolerance(epsilon: float, units: int, failure: float) -> float:
     """
     _require(epsilon, units)
     require_failure(failure)
+    return pure_distance(epsilon, units, failure)
+
+
+def pure_distance(epsilon: float, units: int, failure: float) -> float:
+    """Return ``pure_tolerance`` without checking the arguments, for searches."""
     return max(epsilon, math.sqrt(math.log(6 / failure) / units))
-
-
-def pure_tolerance_two_sided(epsilon: float, units: int, failure: float) -> float:
-    r"""Return the same from one two-sided event instead of two one-sided ones.
-
-    :math:`\varepsilon \le \sqrt{\tau^2 - \ln 2/(2n)}` ensures :math:`3\sqrt2\,e^{-\tau^2 n}`
-    (arXiv 1411.2664, after Theorem 11).
-
-    Example:
-        >>> round(pure_tolerance_two_sided(0.01, 10_000, 0.05), 4)
-        0.0211
-    """
-    _require(epsilon, units)
-    require_failure(failure)
-    from_failure = math.log(3 * math.sqrt(2) / failure) / units
-    return math.sqrt(max(from_failure, epsilon**2 + math.log(2) / (2 * units)))
-
-
-def moment_transfer_size(tolerance: float, failure: float) -> tuple[float, float]:
-    r"""Return (n, epsilon) of Theorem 9: that many examples, at most that epsilon, give tau.
-
-    :math:`n \ge 12\ln(4/\beta)/\tau^2` and :math:`\varepsilon \le \tau/2` (arXiv 1411.2664). Its
-    proof needs :math:`\tau \le 1/3`.
-
-    Example:
-        >>> examples, epsilon = moment_transfer_size(0.1, 0.05)
-        >>> round(examples, 1), epsilon
-        (5258.4, 0.05)
-    """
-    require_tolerance(tolerance, 1 / 3)
-    require_failure(failure)
-    return 12 * math.log(4 / failure) / tolerance**2, tolerance / 2
-
-
-def approximate_transfer_size(tolerance: float, failure: float) -> tuple[float, float, float]:
-    r"""Return (n, epsilon, delta) for approximate privacy: Theorem 10, Theorem 2.4.
-
-    :math:`n \ge 48\ln(4/\beta)/\tau^2`, :math:`\varepsilon \le \tau/4`,
-    :math:`\delta \le e^{-4\ln(8/\beta)/\tau}` (arXiv 1411.2664; 48 ln(8/beta), as sometimes
-    written, is a little more than needed). Needs :math:`\tau \le 2/3`.
-
-    Example:
-        >>> examples, epsilon, delta = approximate_transfer_size(0.1, 0.05)
-        >>> round(examples), epsilon, delta < 1e-80
-        (21034, 0.025, True)
-    """
-    require_tolerance(tolerance, 2 / 3)
-    require_failure(failure)
-    delta = math.exp(-4 * math.log(8 / failure) / tolerance)
-    return 48 * math.log(4 / failure) / tolerance**2, tolerance / 4, delta
-
-
-def expected_gap(epsilon: float, delta: float = 0.0) -> float:
-    r"""Return :math:`e^\varepsilon - 1 + \delta`, a bound on :math:`|E[h] - E[P]|`.
-
-    Corollary 7 of arXiv 1411.2664: in expectation only, for any n. Vacuous when 1 or more.
-
-    Example:
-        >>> round(expected_gap(0.05), 4)
-        0.0513
-    """
-    require_between("epsilon", epsilon, 0, 700)
-    require_between("delta", delta, 0, 1)
-    return math.expm1(epsilon) + delta
 
 
 def monitor_tolerance(epsilon: float, delta: float, units: int) -> tuple[float, float]:
@@ -137,32 +59,9 @@ def monitor_tolerance(epsilon: float, delta: float, units: int) -> tuple[float, 
     _require(epsilon, units)
     require_between("delta", delta, 0, 1)
     epsilon = max(epsilon, math.sqrt(12 / units))
-    if epsilon > 1 / 8 or delta > epsilon / 16:
+    if epsilon > LARGEST_MONITORED or delta > epsilon / 16:
         return math.inf, 1.0
     return 6 * epsilon, max(4 * delta / epsilon, math.exp(-(epsilon**2) * units / 8))
-
-
-def composed_tolerance(
-    epsilon: float, delta: float, units: int, *, queries: int, error: float, failure: float
-) -> tuple[float, float]:
-    r"""Return (tolerance, failure) for the answers to k queries: Theorem 1.2.
-
-    If the whole sequence is (epsilon, delta)-private and each answer is within ``error`` of h
-    except with probability ``failure``, all answers are within :math:`6\varepsilon + \alpha` of
-    the population except with probability :math:`k\beta + \max(4\delta/\varepsilon,
-    e^{-\varepsilon^2 n/8})`.
-
-    Example:
-        >>> answers = {"queries": 10, "error": 0.02, "failure": 0.001}
-        >>> tolerance, failure = composed_tolerance(0.05, 0.0, 50_000, **answers)
-        >>> round(tolerance, 3), round(failure, 4)
-        (0.32, 0.01)
-    """
-    require_whole("queries", queries, 1, 2**62)
-    require_between("error", error, 0, math.inf)
-    require_failure(failure)
-    distance, wrong = monitor_tolerance(epsilon, delta, units)
-    return distance + error, min(1.0, queries * failure + wrong)
 
 
 def accuracy_transfer(
@@ -196,9 +95,15 @@ def accuracy_transfer(
     require_between("error_failure", error_failure, 0, 1)
     require_between("slack", slack, 0, 1, ends=False)
     require_between("loss", loss, 0, 1)
-    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
     missed = 0.0 if delta == 0 else (math.inf if loss == 0 else delta / loss)
-    return error + growth + slack + 2 * loss, min(1.0, error_failure / slack + missed)
+    distance = accuracy_distance(epsilon, error, slack, loss)
+    return distance, min(1.0, error_failure / slack + missed)
+
+
+def accuracy_distance(epsilon: float, error: float, slack: float, loss: float) -> float:
+    """Return the tolerance of ``accuracy_transfer`` without checking the arguments."""
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    return error + growth + slack + 2 * loss
 
 
 def information_mse(information: float, units: int) -> float:
@@ -217,7 +122,7 @@ def information_mse(information: float, units: int) -> float:
         3.4
     """
     require_between("information", information, 0, math.inf)
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
 
     def at(logit: float) -> float:
         # lambda = e^x/(1 + e^x), so -ln(1 - lambda) = ln(1 + e^x), without cancellation.
@@ -227,17 +132,6 @@ def information_mse(information: float, units: int) -> float:
     return smallest_value(at, -30.0, 30.0)
 
 
-def information_chebyshev(information: float, units: int, failure: float) -> float:
-    r"""Return tau with :math:`P(|h - P| > \tau) \le \beta`, by Chebyshev from ``information_mse``.
-
-    Example:
-        >>> round(information_chebyshev(5.0, 10_000, 0.05), 3)
-        0.082
-    """
-    require_failure(failure)
-    return math.sqrt(information_mse(information, units) / failure)
-
-
 def _require(epsilon: float, units: int) -> None:
     require_between("epsilon", epsilon, 0, math.inf)
-    require_whole("units", units, 1, 2**62)
+    require_units(units)

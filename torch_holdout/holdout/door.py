@@ -34,7 +34,7 @@ from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.schema import PICO
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.rounds import to_levels
-from torch_holdout.planning.planner import Plan, planned_arguments
+from torch_holdout.planning.plan import Plan, planned_arguments
 from torch_holdout.statistics.bounded_mean import SealedSums, Statistic
 
 Role = Literal["holdout", "guess"]

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from torch_holdout._noise.streams import sampler_error
-from torch_holdout.accounting import PrivacyLoss, compose, sampling_delta
+from torch_holdout.accounting import PrivacyLoss, compose
+from torch_holdout.accounting.compose import sampling_delta
 from torch_holdout.bounds.certificate import (
     Certificate,
     Interval,

@@ -20,7 +20,7 @@ LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
 
 
 def require_threshold(name: str, value: float) -> None:
-    """Refuse what is no distance between means in [0, 1]."""
+    """Raise unless ``value`` is a distance between means in [0, 1]."""
     require_number(name, value)
     if not 0 <= value < 1:
         raise InvalidArgumentError(
@@ -30,7 +30,7 @@ def require_threshold(name: str, value: float) -> None:
 
 
 def require_sigma(sigma: float) -> None:
-    """Refuse noise that no integer sampler can draw sensibly."""
+    """Raise unless an integer sampler can draw noise of scale ``sigma``."""
     require_number("sigma", sigma)
     if sigma != 0 and not _SMALLEST_SIGMA <= sigma <= _LARGEST_SIGMA:
         raise InvalidArgumentError(

@@ -3,8 +3,8 @@
 Theorems are in ``bounds/``; here they are inverted and put into words.
 """
 
-from torch_holdout.planning.planner import Plan as Plan
-from torch_holdout.planning.planner import certificate as certificate
-from torch_holdout.planning.planner import max_queries as max_queries
-from torch_holdout.planning.planner import plan as plan
-from torch_holdout.planning.planner import required_holdout_size as required_holdout_size
+from torch_holdout.planning.plan import Plan as Plan
+from torch_holdout.planning.plan import certificate as certificate
+from torch_holdout.planning.plan import max_queries as max_queries
+from torch_holdout.planning.plan import plan as plan
+from torch_holdout.planning.plan import required_holdout_size as required_holdout_size

@@ -1,11 +1,11 @@
 """What the votes that were answered cost *these* records: data-dependent, private itself."""
 
-import math
 from typing import Any, final
 
 from torch import Tensor
 
 from torch_holdout._shared.checks import require_between
+from torch_holdout.accounting.rdp import epsilon_at_order
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
@@ -42,8 +42,8 @@ class PrivateLoss:
         """Return the epsilon of everything counted so far."""
         require_between("delta", delta, 0, 1, ends=False)
         losses = [0.0] * len(_ORDERS) if self._total is None else self._total.tolist()
-        found = min(_epsilon(o, x, delta) for o, x in zip(_ORDERS, losses, strict=True))
-        return PrivateValue(max(0.0, found), f"data-dependent epsilon at delta {delta:g}")
+        epsilon = min(epsilon_at_order(x, o, delta) for o, x in zip(_ORDERS, losses, strict=True))
+        return PrivateValue(max(0.0, epsilon), f"data-dependent epsilon at delta {delta:g}")
 
     def __repr__(self) -> str:
         return "<private loss>"
@@ -53,8 +53,3 @@ class PrivateLoss:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PrivateLoss, (self._mechanism, self._neighbours)
-
-
-def _epsilon(order: float, loss: float, delta: float) -> float:
-    rest = (math.log(1 / delta) - math.log(order)) / (order - 1)
-    return loss + math.log1p(-1 / order) + rest

@@ -7,8 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from torch_holdout._shared.text import counted
-from torch_holdout.bounds.certificate import confidence_text
+from torch_holdout._shared.text import LARGE_EPSILON, USELESS, WEAK, confidence_text, counted
 from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
@@ -23,9 +22,6 @@ from torch_holdout.report.wording import (
     value_text,
 )
 
-USELESS = 0.5  # normalised: such an interval around the middle covers everything
-WEAK = 0.1
-LARGE_EPSILON = 10
 _MANY = 3  # statistics, beyond which a headline names none
 NEXT = "the next number, if it is released,"  # a later one may be farther off
 HELP = (

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch_holdout._noise.streams import SeededNoise, normal_numbers
 from torch_holdout.accounting import Concentrated, Pure, compose, epsilon_of_rho
-from torch_holdout.bounds import convex_cost, convex_regulariser, strongly_convex_cost
+from torch_holdout.bounds import convex_regulariser
+from torch_holdout.bounds.published import convex_cost, strongly_convex_cost
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import Setting
 from torch_holdout.prediction.mechanisms.stable_erm import StableERM

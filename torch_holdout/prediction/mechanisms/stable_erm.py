@@ -21,7 +21,7 @@ from torch_holdout.accounting import (
     rho_for,
     rho_of_gaussian,
 )
-from torch_holdout.bounds.prediction import convex_regulariser
+from torch_holdout.bounds.regulariser import convex_regulariser
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
 from torch_holdout.prediction.stable.losses import stable_loss

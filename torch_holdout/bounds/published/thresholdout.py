@@ -14,10 +14,11 @@ from torch_holdout._shared.checks import (
     require_between,
     require_failure,
     require_tolerance,
+    require_units,
     require_whole,
 )
 from torch_holdout._shared.numeric_search import smallest_where
-from torch_holdout.accounting.composition import compose_advanced
+from torch_holdout.accounting.compose import compose_advanced
 
 
 def thresholdout_epsilon(
@@ -38,7 +39,7 @@ def thresholdout_epsilon(
     """
     require_whole("budget", budget, 1, 2**62)
     require_between("sigma", sigma, 0, math.inf, ends=False)
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     pure = 2 * budget / (sigma * units)
     if delta is None:
         return pure
@@ -88,8 +89,8 @@ class ThresholdoutPlan:
     """What Theorem 3.3 asks for.
 
     Example:
-        >>> found = thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
-        >>> isinstance(found, ThresholdoutPlan), math.ceil(found.size)
+        >>> plan = thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
+        >>> isinstance(plan, ThresholdoutPlan), math.ceil(plan.size)
         (True, 34682211)
     """
 
@@ -141,7 +142,7 @@ def thresholdout_tolerance(units: int, *, failure: float, queries: int, budget: 
         >>> thresholdout_tolerance(10_000, failure=0.05, queries=1000, budget=20)
         inf
     """
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
 
     def suffices(tolerance: float) -> bool:
         plan = thresholdout_plan(

@@ -2,7 +2,12 @@ r"""The Ladder's own theorem (Blum and Hardt 2015, arXiv 1502.04585)."""
 
 import math
 
-from torch_holdout._shared.checks import require_between, require_failure, require_whole
+from torch_holdout._shared.checks import (
+    require_between,
+    require_failure,
+    require_units,
+    require_whole,
+)
 from torch_holdout._shared.numeric_search import best_argument
 
 
@@ -21,7 +26,7 @@ def ladder_error(units: int, queries: int, step: float, failure: float) -> float
         >>> round(ladder_error(10_000, 50, step=0.02, failure=0.05), 3)
         0.175
     """
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     require_whole("queries", queries, 1, 2**62)
     require_between("step", step, 0, 1, ends=False)
     require_failure(failure)

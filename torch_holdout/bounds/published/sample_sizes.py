@@ -12,10 +12,11 @@ from torch_holdout._shared.checks import (
     require_between,
     require_failure,
     require_tolerance,
+    require_units,
     require_whole,
 )
 from torch_holdout._shared.numeric_search import smallest_value
-from torch_holdout.bounds.transfer import moment_transfer_size
+from torch_holdout.bounds.published.transfer import moment_transfer_size
 
 
 def laplace_error(units: int, epsilon: float, failure: float) -> float:
@@ -28,7 +29,7 @@ def laplace_error(units: int, epsilon: float, failure: float) -> float:
         >>> round(laplace_error(1000, 0.1, 0.05), 4)
         0.03
     """
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     require_between("epsilon", epsilon, 0, math.inf, ends=False)
     require_failure(failure)
     return math.log(1 / failure) / (units * epsilon)
@@ -98,8 +99,8 @@ class EffectiveRoundsSize:
     """What EffectiveRounds asks for: parameters and examples.
 
     Example:
-        >>> found = effective_rounds_size(rounds=5, tolerance=0.1, failure=0.05)
-        >>> isinstance(found, EffectiveRoundsSize), round(found.total)
+        >>> size = effective_rounds_size(rounds=5, tolerance=0.1, failure=0.05)
+        >>> isinstance(size, EffectiveRoundsSize), round(size.total)
         (True, 3233448)
     """
 
@@ -138,8 +139,8 @@ class MultiplicativeWeightsSize:
     """What private multiplicative weights ask for.
 
     Example:
-        >>> found = multiplicative_weights_size(1024, 1000, 0.1, 0.05, epsilon=1.0)
-        >>> isinstance(found, MultiplicativeWeightsSize), round(found.learning_rate, 3)
+        >>> size = multiplicative_weights_size(1024, 1000, 0.1, 0.05, epsilon=1.0)
+        >>> isinstance(size, MultiplicativeWeightsSize), round(size.learning_rate, 3)
         (True, 0.05)
     """
 

@@ -1,12 +1,16 @@
 """Transcript counting in Hoeffding's form: a distance for G possible answers.
 
-The argument, its other counts and its KL form are in ``brackets``.
+The argument, its other counts and its KL form are in ``bounds.brackets``.
 """
 
+import math
+
+from torch_holdout._shared.checks import require_failure, require_whole
+from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds.brackets import (
+    Sequences,
     any_sequences,
     bracket_anytime,
-    bracket_data_dependent,
     bracket_fixed,
     hoeffding_tolerance,
 )
@@ -95,3 +99,57 @@ def counting_data_dependent(
         failure=failure,
     )
     return hoeffding_tolerance(bracket, units)
+
+
+def improvement_bits() -> Sequences:
+    """Count 1: only *that* a query was an improvement leaves, no value.
+
+    One value at the very end of a run is read by no query, so it costs nothing more; a value that
+    later queries can read costs ``ln G``.
+
+    Example:
+        >>> improvement_bits()(5)
+        0.0
+    """
+    return Sequences("bits", 1)
+
+
+def bracket_data_dependent(
+    *, queries: int, releases_before: int, sequences: Sequences, failure: float
+) -> float:
+    r"""Return the bracket for m fixed queries, paying for releases made, not for the budget.
+
+    b earlier releases get the share :math:`6/(\pi^2 (b+1)^2)` of the failure, for all b at once:
+    :math:`c = \ln(2/\beta) + \ln\binom{m}{b+1} + \ln A(b) + \ln(\pi^2/6) + 2\ln(b+1)`.
+
+    Example:
+        >>> facts = {"queries": 50, "releases_before": 4, "failure": 0.05}
+        >>> round(bracket_data_dependent(sequences=any_sequences(57), **facts), 2)
+        38.14
+    """
+    require_whole("queries", queries, 1, 2**62)
+    require_whole("releases_before", releases_before, 0, queries - 1)
+    require_failure(failure)
+    return (
+        math.log(2 / failure)
+        + log_binomial(queries, releases_before + 1)
+        + sequences.up_to(releases_before)
+        + math.log(math.pi**2 / 6)
+        + 2 * math.log(releases_before + 1)
+    )
+
+
+def bracket_all_released(*, queries: int, answers: int, failure: float) -> float:
+    r"""Return the bracket when every one of m queries is released.
+
+    No position is left open: :math:`c = \ln(2/\beta) + \ln\sum_{i=1}^{m} G^{i-1}`.
+
+    Example:
+        >>> round(bracket_all_released(queries=50, answers=64, failure=0.05), 1)
+        207.5
+    """
+    require_whole("queries", queries, 1, 2**62)
+    require_whole("answers", answers, 2, 2**62)
+    require_failure(failure)
+    # sum of G^(i-1) = (G^m - 1)/(G - 1) <= G^m/(G - 1)
+    return math.log(2 / failure) + queries * math.log(answers) - math.log(answers - 1)

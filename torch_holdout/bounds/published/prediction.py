@@ -7,7 +7,14 @@ A sample size m(alpha, beta) of a learner is passed as a function.
 import math
 from collections.abc import Callable
 
-from torch_holdout._shared.checks import require_between, require_failure, require_whole
+from torch_holdout._shared.checks import (
+    require_between,
+    require_failure,
+    require_positive,
+    require_units,
+    require_whole,
+)
+from torch_holdout.bounds.regulariser import convex_regulariser
 
 SampleSize = Callable[[float, float], float]
 
@@ -67,7 +74,7 @@ def prediction_lower_bound(dimension: int, error: float, epsilon: float) -> floa
     """
     require_whole("dimension", dimension, 1, 2**62)
     require_between("error", error, 0, 0.25)
-    _require_positive(error=error)
+    require_positive(error=error)
     require_between("epsilon", epsilon, 0, math.inf, ends=False)
     return dimension / (32 * error * epsilon)
 
@@ -81,7 +88,7 @@ def lipschitz_noise_cost(lipschitz: float, stability: float, epsilon: float) -> 
         >>> lipschitz_noise_cost(lipschitz=1.0, stability=0.01, epsilon=0.5)
         0.02
     """
-    _require_positive(lipschitz=lipschitz, stability=stability, epsilon=epsilon)
+    require_positive(lipschitz=lipschitz, stability=stability, epsilon=epsilon)
     return lipschitz * stability / epsilon
 
 
@@ -95,7 +102,7 @@ def smooth_noise_cost(smoothness: float, stability: float, epsilon: float) -> fl
         >>> round(smooth_noise_cost(smoothness=0.25, stability=0.01, epsilon=0.5), 6)
         0.0001
     """
-    _require_positive(smoothness=smoothness, stability=stability, epsilon=epsilon)
+    require_positive(smoothness=smoothness, stability=stability, epsilon=epsilon)
     return smoothness * (stability / epsilon) ** 2
 
 
@@ -124,7 +131,7 @@ def agnostic_parts(error: float, epsilon: float) -> int:
     """
     require_between("error", error, 0, 1, ends=False)
     require_between("epsilon", epsilon, 0, 1)
-    _require_positive(epsilon=epsilon)
+    require_positive(epsilon=epsilon)
     return math.ceil(2 / (error * epsilon))
 
 
@@ -152,30 +159,11 @@ def strongly_convex_cost(
         >>> round(strongly_convex_cost(**facts, epsilon=1.0), 6)
         0.008
     """
-    _require_positive(
+    require_positive(
         lipschitz=lipschitz, loss_lipschitz=loss_lipschitz, convexity=convexity, epsilon=epsilon
     )
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     return 4 * (lipschitz * loss_lipschitz) ** 2 / (convexity * units) * (1 + 1 / epsilon)
-
-
-def convex_regulariser(
-    *, lipschitz: float, loss_lipschitz: float, radius: float, units: int, epsilon: float
-) -> float:
-    r"""Return :math:`\lambda = 2 L_f L_\ell/(R\sqrt{n\varepsilon/(1+\varepsilon)})`: Corollary 3.
-
-    Adding :math:`\lambda\|w\|^2` makes a convex problem strongly convex at the best price.
-
-    Example:
-        >>> facts = {"lipschitz": 1.0, "loss_lipschitz": 1.0, "radius": 1.0, "units": 20_000}
-        >>> round(convex_regulariser(**facts, epsilon=1.0), 4)
-        0.02
-    """
-    _require_positive(
-        lipschitz=lipschitz, loss_lipschitz=loss_lipschitz, radius=radius, epsilon=epsilon
-    )
-    require_whole("units", units, 1, 2**62)
-    return 2 * lipschitz * loss_lipschitz / (radius * math.sqrt(units * epsilon / (1 + epsilon)))
 
 
 def convex_cost(
@@ -217,14 +205,14 @@ def smooth_convex_cost(
         >>> round(smooth_convex_cost(**facts, units=10_000, epsilon=0.1), 4)
         0.0225
     """
-    _require_positive(
+    require_positive(
         lipschitz=lipschitz,
         loss_lipschitz=loss_lipschitz,
         smoothness=smoothness,
         radius=radius,
         epsilon=epsilon,
     )
-    require_whole("units", units, 1, 2**62)
+    require_units(units)
     if smoothness > 2 * lipschitz * loss_lipschitz * math.sqrt(units) / radius:
         return math.inf
     statistical = 2 * radius * lipschitz * loss_lipschitz / math.sqrt(units)
@@ -312,8 +300,3 @@ def _require_evaluation(mean: float, epsilon: float, delta: float, bound: float)
     require_between("mean", mean, 0, bound)
     require_between("epsilon", epsilon, 0, math.inf)
     require_between("delta", delta, 0, 1)
-
-
-def _require_positive(**values: float) -> None:
-    for name, value in values.items():
-        require_between(name, value, 0, math.inf, ends=False)
