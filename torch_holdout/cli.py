@@ -30,7 +30,7 @@ app = typer.Typer(
 )
 
 
-class Purpose(str, Enum):
+class PlanPurpose(str, Enum):
     """What a plan is for."""
 
     early_stopping = "early-stopping"
@@ -134,8 +134,8 @@ def plan(
     tolerance: Annotated[
         float | None, typer.Option(help="Wanted distance to the population, bounds as [0, 1].")
     ] = None,
-    purpose: Annotated[Purpose, typer.Option(help="What the values are for.")] = (
-        Purpose.early_stopping
+    purpose: Annotated[PlanPurpose, typer.Option(help="What the values are for.")] = (
+        PlanPurpose.early_stopping
     ),
     statistics: Annotated[int, typer.Option(help="Statistics that share the budget.")] = 1,
     delta: Annotated[float | None, typer.Option(help="State epsilon at this delta.")] = None,
@@ -182,7 +182,7 @@ def status(
 
     Example: torch-holdout status holdout.db
     """
-    from torch_holdout.holdout.reading import reading_of
+    from torch_holdout.holdout.reading import AccountReading
     from torch_holdout.ledger import Ledger
     from torch_holdout.prediction.status import status_of
     from torch_holdout.report.summary import chosen
@@ -190,10 +190,11 @@ def status(
     with _plainly():
         opened = Ledger(_ledger_url(ledger), reads_only=True)
         holdouts, records = chosen(opened, name)
-        found = [
-            reading_of(opened.summary(account, check=True), opened.address, failure)
+        readings = [
+            AccountReading(opened.summary(account, check=True), opened.address)
             for account in holdouts
         ]
+        found = [(reading.status, reading.certificate(failure)) for reading in readings]
         charged = [
             status_of(opened.records_summary(account, check=True), opened.address)
             for account in records
@@ -236,14 +237,14 @@ def report(
         if as_json and as_csv:
             raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
         opened = Ledger(_ledger_url(ledger), reads_only=True)
-        found = summarise(opened, failure, name)
-        if output is not None or not (as_json or as_csv):
-            place = write(found, output or Path("report.html"))
-            typer.echo(f"{place}\n{paragraph(found)}", err=as_json or as_csv)
+        summary = None if as_csv and output is None else summarise(opened, failure, name)
+        if summary is not None and (output is not None or not as_json):
+            place = write(summary, output or Path("report.html"))
+            typer.echo(f"{place}\n{paragraph(summary)}", err=as_json or as_csv)
         for line in rows(opened, failure, name) if as_csv else ():
             typer.echo(line)
-    if as_json:
-        _print_json(content(found))
+    if as_json and summary is not None:
+        _print_json(content(summary))
 
 
 @app.command()

@@ -15,8 +15,9 @@ from torch_holdout.accounting.filters import (
     queries_for,
 )
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
-from torch_holdout.ledger import ChargeEntry, Debit, Ledger, Purpose, RecordsSummary
+from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.chains import damaged
+from torch_holdout.ledger.records import ChargeEntry, ChargePurpose, Debit, RecordsSummary
 from torch_holdout.ledger.schema import ZEPTO
 from torch_holdout.prediction.neighbours import Neighbours
 
@@ -142,7 +143,7 @@ class TrainingRecords:
         charge: Charge,
         queries: int,
         *,
-        purpose: Purpose,
+        purpose: ChargePurpose,
         detail: str,
         variation: float = 0.0,
     ) -> int | None:
