@@ -6,7 +6,7 @@ from pathlib import Path
 import sqlalchemy as sa
 import torch_holdout as th
 from _measure import asked_quick, medians, report, timed
-from torch_holdout.ledger.holdouts import chained, first_link
+from torch_holdout.ledger.chains import chained, first_link
 from torch_holdout.ledger.schema import holdouts, queries
 
 MANY, FEW = 100_000, 100

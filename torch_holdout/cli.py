@@ -179,7 +179,7 @@ def status(
 
     Example: torch-holdout status holdout.db
     """
-    from torch_holdout.holdout.reading import reading_of
+    from torch_holdout.holdout.reading import AccountReading
     from torch_holdout.ledger import Ledger
     from torch_holdout.prediction.status import records_status
     from torch_holdout.report.summary import chosen
@@ -188,9 +188,10 @@ def status(
         opened = Ledger(_ledger_url(ledger), reads_only=True)
         holdouts, records = chosen(opened, name)
         readings = [
-            reading_of(opened.summary(account, check=True), opened.address, failure)
+            AccountReading(opened.summary(account, check=True), opened.address)
             for account in holdouts
         ]
+        stated = [(reading.status, reading.certificate(failure)) for reading in readings]
         charged = [
             records_status(opened.records_summary(account, check=True), opened.address)
             for account in records
@@ -198,14 +199,12 @@ def status(
     if as_json:
         content = {
             "ledger": opened.address,
-            "holdouts": [
-                asdict(state) | {"certificate": asdict(claim)} for state, claim in readings
-            ],
+            "holdouts": [asdict(state) | {"certificate": asdict(claim)} for state, claim in stated],
             "records": [asdict(state) for state in charged],
         }
         _print_json(content)
-    elif readings or charged:
-        shown = [f"{state}\n{claim}" for state, claim in readings]
+    elif stated or charged:
+        shown = [f"{state}\n{claim}" for state, claim in stated]
         typer.echo("\n\n".join([*shown, *map(str, charged)]))
     else:
         typer.echo("The ledger has no account yet.")
@@ -235,14 +234,14 @@ def report(
         if as_json and as_csv:
             raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
         opened = Ledger(_ledger_url(ledger), reads_only=True)
-        told = summarise(opened, failure, name)
-        if output is not None or not (as_json or as_csv):
-            place = write(told, output or Path("report.html"))
-            typer.echo(f"{place}\n{paragraph(told)}", err=as_json or as_csv)
+        summary = None if as_csv and output is None else summarise(opened, failure, name)
+        if summary is not None and (output is not None or not as_json):
+            place = write(summary, output or Path("report.html"))
+            typer.echo(f"{place}\n{paragraph(summary)}", err=as_json or as_csv)
         for line in rows(opened, failure, name) if as_csv else ():
             typer.echo(line)
-    if as_json:
-        _print_json(content(told))
+    if as_json and summary is not None:
+        _print_json(content(summary))
 
 
 @app.command()

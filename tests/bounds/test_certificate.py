@@ -232,12 +232,13 @@ class TestChoice:
         ids=["no noise", "a ladder without noise", "a test seed"],
     )
     def test_an_account_whose_privacy_cannot_be_counted_on_claims_none(self, change):
-        from torch_holdout.holdout.reading import transcript_of
+        from torch_holdout.holdout.reading import AccountReading
 
         for changes, private in ((change, False), ({}, True)):
             holdout = make_holdout(**changes)
             summary = holdout._ledger.summary(holdout._attached())
-            assert (transcript_of(summary, holdout.mechanism).loss is not None) == private
+            reading = AccountReading(summary, holdout.address, holdout.mechanism)
+            assert (reading.transcript.loss is not None) == private
 
 
 def interval(value, kind="release", facts=None, **changes):

@@ -16,7 +16,7 @@ from torch_holdout.errors import (
     PartialPassError,
     WeightsChangedError,
 )
-from torch_holdout.ledger import Account
+from torch_holdout.ledger.holdouts import Account
 
 from support.builders.holdouts import ask, correct, make_holdout, sums_of
 

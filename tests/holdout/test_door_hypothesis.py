@@ -120,7 +120,7 @@ def check(holdout, before, answer, after):
 
 def test_twin_that_does_not_charge_is_caught(monkeypatch):
     """The check above notices an answer that was not recorded."""
-    from torch_holdout.ledger import Account
+    from torch_holdout.ledger.holdouts import Account
 
     holdout = make_holdout(statistics={"value": th.BoundedMean(0, 1)}, size=2)
     monkeypatch.setattr(Account, "record", lambda self, *_: self.budget_left)

@@ -9,7 +9,7 @@ import time
 from multiprocessing import get_context
 
 import pytest
-from torch_holdout.ledger import Account
+from torch_holdout.ledger.holdouts import Account
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.mechanisms import MECHANISMS, guess_of

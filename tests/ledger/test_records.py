@@ -8,6 +8,7 @@ import torch_holdout as th
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import Ledger, verify
 from torch_holdout.ledger.schema import SCHEMA_VERSION
+from torchmetrics import MeanMetric
 
 from support.contracts.records_contract import RecordsContract, register, spend
 
@@ -114,6 +115,57 @@ def test_a_ledger_of_version_2_goes_on_with_names_of_runs(tmp_path):
     assert [(found.run, found.count) for found in ledger.refusals(account)] == [("later", 1)]
     assert [found.queries for found in ledger.charges(ledger.records_accounts()["records"])] == [3]
     assert verify(f"sqlite:///{path}").findings == []
+
+
+def rows_of(path):
+    connection = sqlite3.connect(path)
+    content = list(connection.iterdump())
+    connection.close()
+    return content
+
+
+def test_a_ledger_of_version_3_answers_again_and_stays_what_it_is(tmp_path):
+    path = old_ledger(tmp_path, version=3)
+    address, before = f"sqlite:///{path}", rows_of(path)
+    rule = th.Thresholdout(threshold=0.05, sigma=0.01, guess="last")
+    acc, loss = th.ZeroOne(), th.BoundedMean(0, 5)
+    blocks = th.Blockwise(MeanMetric(), blocks=5, low=0, high=1)
+    val = th.ReusableHoldout(
+        address,
+        name="val",
+        statistics={"val_loss": loss, "val_acc": acc},
+        mechanism=rule,
+        budget=5,
+        size=50,
+    )
+    ladder = th.ReusableHoldout(
+        address,
+        name="ladder",
+        statistics={"val_acc": acc},
+        mechanism=th.Ladder(step=0.05),
+        budget=2,
+        size=50,
+    )
+    cut = th.ReusableHoldout(
+        address,
+        name="blocks",
+        statistics={"val_auroc": blocks},
+        mechanism=th.LaplaceMechanism(epsilon=1.0),
+        budget=3,
+        size=50,
+    )
+    assert [holdout.budget_left for holdout in (val, ladder, cut)] == [0, 0, 2]
+    for query, value in (("e0", 0.1875), ("e1", 0.1875), ("e2", 0.59375), ("e3", 0.90625)):
+        answer = val.recall("val_acc", query)
+        assert (answer.value, answer.kind) == (value, "repeat")
+    assert [ladder.recall("val_acc", query).value for query in ("e0", "e1")] == [0.1875, 0.40625]
+    assert (val.status().queries, val.status().exhausted) == (7, True)
+    assert len(val.intervals()) == 7
+    assert not cut.certificate().one_sided_guesses
+    ledger = Ledger(address)
+    assert ledger.records_summary(ledger.records_accounts()["patients"], check=True).queries == 8
+    assert verify(address).findings == []
+    assert rows_of(path) == before
 
 
 def test_reading_a_ledger_of_version_1_twice_at_once(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch_holdout as th
 from torch_holdout.cli import app
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger import Ledger, holdouts, verify
+from torch_holdout.ledger import Ledger, holdouts, replay, verify
 from typer.testing import CliRunner
 
 from support.builders.holdouts import ask, make_holdout
@@ -140,6 +140,41 @@ def test_an_edited_holdout_is_found_and_placed(path, what):
     assert all(name == "val" for name, _, _ in problems)
 
 
+# Charges and values that do not follow from the registration: a mechanism that only its author
+# knows must still open, so verify alone looks at these.
+VERIFY_ONLY = {"registered noise", "registered mechanism", "registered size", "registered bounds"}
+
+
+@pytest.mark.parametrize("what", HOLDOUT_EDITS)
+def test_opening_refuses_what_the_replay_finds(path, what):
+    edit(path, HOLDOUT_EDITS[what][0])
+    ledger = Ledger(f"sqlite:///{path}")
+    account = ledger.accounts()["val"]
+    if what in VERIFY_ONLY:
+        assert ledger.summary(account, check=True).queries == 4
+    else:
+        with pytest.raises(LedgerError, match="fit together"):
+            ledger.summary(account, check=True)
+
+
+def test_a_weaker_replay_is_noticed_by_both(path, monkeypatch):
+    """The broken twin: a replay without counters lets the same edit through on both sides."""
+    edit(path, "UPDATE th_holdouts SET rounds = 7 WHERE id = 1")
+    assert [problem for _, _, problem in found(path)]
+    monkeypatch.setattr(replay, "_counter_problems", lambda account, counted: iter(()))
+    ledger = Ledger(f"sqlite:///{path}")
+    assert found(path) == []
+    assert ledger.summary(ledger.accounts()["val"], check=True).rounds == 7
+
+
+def test_a_registration_without_a_budget_does_not_open(path):
+    edit(path, """UPDATE th_holdouts SET registration = '{"statistics":{}}' WHERE id = 1""")
+    ledger = Ledger(f"sqlite:///{path}")
+    with pytest.raises(LedgerError, match="fit together"):
+        ledger.summary(ledger.accounts()["val"], check=True)
+    assert ("val", None, "the registration cannot be read") in found(path)
+
+
 def test_rows_in_another_order(path):
     edit(
         path,
@@ -243,7 +278,7 @@ def test_nothing_is_changed(path):
     assert digest(path.parent) == before
 
 
-@pytest.mark.parametrize(("version", "holdouts"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(("version", "holdouts"), [(1, 2), (2, 1), (3, 3)])
 def test_a_ledger_of_an_older_version_is_checked_and_stays_one(tmp_path, version, holdouts):
     path = tmp_path / "old.db"
     shutil.copy(ASSETS / f"ledger_v{version}.db", path)

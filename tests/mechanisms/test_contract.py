@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch_holdout as th
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.ledger import Account
+from torch_holdout.ledger.holdouts import Account
 from torch_holdout.mechanisms import mechanism_of
 
 from support.builders.holdouts import ask, make_holdout

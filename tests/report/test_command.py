@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch_holdout as th
 from torch_holdout.cli import app
+from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.report.wording import named
 from typer.testing import CliRunner
 
@@ -192,7 +193,7 @@ def test_an_empty_ledger(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
 def test_ledgers_of_earlier_versions_stay_what_they_are(tmp_path, version, mode):
     """Runs of the earlier version may still be writing to it; an archived one is read-only."""
     assets = Path(__file__).parent.parent / "assets"
@@ -252,3 +253,15 @@ def test_a_ledger_on_postgresql(postgres, tmp_path):
     assert "wide + dropout" in text
     assert "patients-2026" in text
     assert len(call(url, "--csv").stdout.splitlines()) > 12
+
+
+def test_a_table_computes_no_summary(ledger, monkeypatch, tmp_path):
+    calls = []
+    original = AccountReading.certificate
+    monkeypatch.setattr(
+        AccountReading, "certificate", lambda *given: (calls.append(given), original(*given))[1]
+    )
+    assert call(ledger, "--csv").exit_code == 0
+    assert calls == []
+    assert call(ledger, "--csv", "-o", tmp_path / "page.html").exit_code == 0
+    assert len(calls) == 1

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch_holdout as th
 from torch_holdout._noise.streams import SeededNoise
-from torch_holdout.ledger import Account, Ledger
+from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.holdouts import Account
 from torch_holdout.mechanisms import Query, Thresholdout
 from torch_holdout.mechanisms import rounds as module
 

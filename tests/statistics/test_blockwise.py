@@ -151,7 +151,7 @@ class TestOneExampleOneBlock:
                 sums.update(*batch)
 
     def test_two_cuts_give_no_claim_by_privacy(self):
-        from torch_holdout.holdout.reading import transcript_of
+        from torch_holdout.holdout.reading import AccountReading
 
         for seeds, private in (((0, 0), True), ((0, 1), False)):
             statistics = {
@@ -161,7 +161,8 @@ class TestOneExampleOneBlock:
             rule = th.Thresholdout(threshold=0.1, sigma=0.1, guess="last")
             holdout = account(statistics=statistics, mechanism=rule, grid=None)
             summary = holdout._ledger.summary(holdout._attached())
-            assert (transcript_of(summary, rule).loss is not None) == private
+            reading = AccountReading(summary, holdout.address, rule)
+            assert (reading.transcript.loss is not None) == private
 
     def test_counts_are_no_rows(self):
         sums = account().accumulator("val_auroc")

@@ -16,6 +16,7 @@ from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout._shared.checks import require_choice, require_instance, require_whole
 from torch_holdout._shared.distributed import gathered, gathered_rows, on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
+from torch_holdout.accounting.picos import steps_in_picos
 from torch_holdout.bounds.certificate import Certificate, Interval
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.holdout.checks import (
@@ -25,13 +26,14 @@ from torch_holdout.holdout.checks import (
     require_usable_guess,
     require_whole_pass,
 )
-from torch_holdout.holdout.reading import certificate_of, interval_of, intervals_of, status_of
+from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.holdout.runs import current_run
-from torch_holdout.ledger import Account, Debit, Entry, Ledger, Stored
+from torch_holdout.ledger import Entry, Ledger
 from torch_holdout.ledger.chains import public_mark
-from torch_holdout.ledger.schema import PICO
+from torch_holdout.ledger.holdouts import Account, Stored
+from torch_holdout.ledger.records import Debit
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.rounds import to_levels
 from torch_holdout.planning.plan import Plan, planned_arguments
@@ -246,12 +248,11 @@ class ReusableHoldout:
 
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
-        summary = self._ledger.summary(self._attached())
-        return status_of(summary, self.mechanism, self._ledger.address)
+        return self._reading().status
 
     def certificate(self, failure: float = 0.05) -> Certificate:
         """Say how far the published values can be from the population, with the theorem."""
-        return certificate_of(self._ledger.summary(self._attached()), self.mechanism, failure)
+        return self._reading().certificate(failure)
 
     def intervals(self, failure: float = 0.05) -> list[Interval]:
         """Say of each answer so far where the population value lies, in ledger order.
@@ -259,14 +260,12 @@ class ReusableHoldout:
         All intervals of releases hold at once with probability ``1 - failure``, and so do all those
         of guesses.
         """
-        account = self._attached()
-        summary, answers = self._ledger.summary(account), self._ledger.answers(account)
-        return intervals_of(summary, self.mechanism, answers, failure)
+        return self._intervals(failure).all()
 
     def interval(self, answer: Answer, failure: float = 0.05) -> Interval:
         """Say of one answer where the population value lies; exhausted and stale ones have none."""
         require_instance("answer", answer, Answer)
-        return interval_of(answer, self.intervals(failure))
+        return self._intervals(failure).of_answer(answer)
 
     def __copy__(self) -> "ReusableHoldout":
         return self
@@ -298,6 +297,14 @@ class ReusableHoldout:
                 account=self._copied_from,
             )
         return self._account
+
+    def _reading(self) -> AccountReading:
+        summary = self._ledger.summary(self._attached())
+        return AccountReading(summary, self._ledger.address, self.mechanism)
+
+    def _intervals(self, failure: float) -> Intervals:
+        reading = self._reading()
+        return reading.intervals(self._ledger.answers(self._attached()), failure)
 
     def _owner(self, name: str, role: Role) -> tuple[str, ...]:
         """Name what sums belong to; no other sums are taken for them."""
@@ -447,7 +454,7 @@ class ReusableHoldout:
             compared=decision.compared,
             opened=decision.opened,
             units=units,
-            charge=_charge(self.mechanism.charge_per_step(units), steps),
+            charge=steps_in_picos(self.mechanism.charge_per_step(units), steps),
             seeded=self._noise.seeded,
         )
         return entry, decision.threshold
@@ -573,7 +580,3 @@ def _repeated(account: Account, stored: Stored | None) -> Answer | None:
 def _query_key(statistic: Statistic, query: str) -> str:
     identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
     return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()
-
-
-def _charge(step: float, steps: int) -> int | None:
-    return None if math.isinf(step) else steps * math.ceil(step * PICO)

@@ -1,11 +1,13 @@
 """From an account's counters to what a person wants to know: all of it public."""
 
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import final
 
 from torch_holdout._noise.streams import sampler_error
-from torch_holdout.accounting import PrivacyLoss, compose
+from torch_holdout.accounting import Charge, PrivacyLoss, compose
 from torch_holdout.accounting.compose import sampling_delta
 from torch_holdout.bounds.certificate import (
     Certificate,
@@ -18,66 +20,156 @@ from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.ledger import Recorded, Summary
-from torch_holdout.mechanisms import Mechanism, mechanism_of
+from torch_holdout.ledger.registration import UNREADABLE
+from torch_holdout.mechanisms import Mechanism
 
 
-def status_of(summary: Summary, mechanism: Mechanism, address: str) -> Status:
-    """Return budget, counts and privacy. All statistics of the account count, also added ones."""
-    registered = summary.registration["statistics"]
-    resolution, delta = summary.registration["resolution"], summary.registration["delta"]
-    all_units = {s["units"] for s in registered.values()}
-    epsilon = compose(mechanism.budget_charges(all_units, summary.budget), delta).epsilon
-    in_epsilon = mechanism.currency == "epsilon"
-    spent = math.inf if summary.spent is None else summary.spent
-    # Gaussian draws are exact; the three Laplace draws of a query are not quite.
-    scales = [mechanism.noise_scale(units, resolution) for units in all_units]
-    per_draw = max(sampler_error(4 * scale) for scale in scales) if in_epsilon else 0.0
-    return Status(
-        name=summary.name,
-        size=summary.registration["size"],
-        queries=summary.queries,
-        releases=summary.releases,
-        guesses=summary.queries - summary.releases,
-        budget=summary.budget,
-        budget_left=summary.budget - summary.releases,
-        exhausted=summary.releases >= summary.budget,
-        epsilon=epsilon,
-        epsilon_spent=spent if in_epsilon else math.inf,
-        rho_spent=None if in_epsilon else spent,
-        delta=delta,
-        sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
-        rounds=summary.rounds,
-        seeded=summary.registration["seeded"],
-        renaming_detected=summary.fingerprinted,
-        ledger=address,
-        account=summary.account,
-        cost_per_release={
-            name: mechanism.release_charge(s["units"]) for name, s in registered.items()
-        },
-        mechanism=summary.registration["mechanism"],
-        statistics=registered,
-    )
+@final
+class AccountReading:
+    """Status, certificate and intervals of an account, from its counters.
 
+    All statistics of the account count, also those that were added later.
 
-def reading_of(summary: Summary, address: str, failure: float) -> tuple[Status, Certificate]:
-    """Return status and certificate from the ledger alone, without the user's own parameters."""
-    try:
-        mechanism = mechanism_of(summary.registration["mechanism"])
-        state = status_of(summary, mechanism, address)
-        return state, certificate_of(summary, mechanism, failure)
-    except HoldoutError:
-        raise
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError):
-        raise LedgerError(
-            f"Expected readable parameters of holdout {summary.name!r} in {address}, but they were "
-            f"edited or damaged. Nothing was repaired. Restore the ledger from a backup."
-        ) from None
+    Args:
+        summary: The account's counters.
+        address: Its ledger, as it may be shown.
+        mechanism: The holdout's own; None to read the registered one. What then cannot be read
+            raises ``LedgerError``.
+    """
 
+    def __init__(self, summary: Summary, address: str, mechanism: Mechanism | None = None) -> None:
+        self.summary = summary
+        self._registered = summary.registered
+        self._address = address
+        self._own = mechanism is not None
+        with self._readable():
+            self.mechanism = self._registered.mechanism() if mechanism is None else mechanism
 
-def certificate_of(summary: Summary, mechanism: Mechanism, failure: float) -> Certificate:
-    """Return what the published values are worth."""
-    facts = transcript_of(summary, mechanism)
-    return certify_transcript(facts, channels_of(summary, mechanism), failure)
+    @cached_property
+    def status(self) -> Status:
+        """Budget, counts and privacy."""
+        with self._readable():
+            return self._status()
+
+    @cached_property
+    def transcript(self) -> Transcript:
+        """The counters a certificate depends on."""
+        with self._readable():
+            return self._transcript()
+
+    @cached_property
+    def channels(self) -> dict[str, Channel]:
+        """How each statistic's value becomes an answer."""
+        with self._readable():
+            return {
+                name: self.mechanism.channel(
+                    units=statistic.units,
+                    resolution=self._registered.resolution,
+                    grid=statistic.grid,
+                    mode=statistic.mode,
+                    low=statistic.low,
+                    width=statistic.high - statistic.low,
+                )
+                for name, statistic in self._registered.statistics.items()
+            }
+
+    def require_readable(self) -> None:
+        """Raise ``LedgerError`` unless every registered parameter can be read."""
+        with self._readable():
+            _ = self._registered.size, self._registered.delta, self.transcript, self.channels
+
+    def certificate(self, failure: float) -> Certificate:
+        """Return what the published values are worth."""
+        with self._readable():
+            return certify_transcript(self.transcript, self.channels, failure)
+
+    def intervals(self, answers: Sequence[Recorded], failure: float) -> "Intervals":
+        """Return what finds the intervals of the account's answers."""
+        return Intervals(self, answers, failure)
+
+    def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:
+        """Return where the population value of one recorded answer lies."""
+        with self._readable():
+            return answer_interval(
+                self.transcript,
+                self.channels,
+                statistic=answer.statistic,
+                position=answer.position,
+                releases_before=releases_before,
+                kind=answer.kind,
+                value=answer.value,
+                failure=failure,
+            )
+
+    @cached_property
+    def _charges(self) -> list[Charge]:
+        return self.mechanism.budget_charges(self._registered.units, self.summary.budget)
+
+    def _status(self) -> Status:
+        summary, registered, mechanism = self.summary, self._registered, self.mechanism
+        epsilon = compose(self._charges, registered.delta).epsilon
+        in_epsilon = mechanism.currency == "epsilon"
+        spent = math.inf if summary.spent is None else summary.spent
+        # Gaussian draws are exact; the three Laplace draws of a query are not quite.
+        scales = [mechanism.noise_scale(units, registered.resolution) for units in registered.units]
+        per_draw = max(sampler_error(4 * scale) for scale in scales) if in_epsilon else 0.0
+        return Status(
+            name=summary.name,
+            size=registered.size,
+            queries=summary.queries,
+            releases=summary.releases,
+            guesses=summary.queries - summary.releases,
+            budget=summary.budget,
+            budget_left=summary.budget - summary.releases,
+            exhausted=summary.releases >= summary.budget,
+            epsilon=epsilon,
+            epsilon_spent=spent if in_epsilon else math.inf,
+            rho_spent=None if in_epsilon else spent,
+            delta=registered.delta,
+            sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
+            rounds=summary.rounds,
+            seeded=registered.seeded,
+            renaming_detected=summary.fingerprinted,
+            ledger=self._address,
+            account=summary.account,
+            cost_per_release={
+                name: mechanism.release_charge(statistic.units)
+                for name, statistic in registered.statistics.items()
+            },
+            mechanism=registered.mechanism_identity,
+            statistics=registered.content["statistics"],
+        )
+
+    def _transcript(self) -> Transcript:
+        summary, registered = self.summary, self._registered
+        # A replaced example must be one unit for every statistic, and the noise nobody's to know.
+        cuts = {statistic.cut for statistic in registered.statistics.values()}
+        counts = len(cuts) == 1 and self.mechanism.is_private() and not registered.seeded
+        return Transcript(
+            queries=summary.queries,
+            releases=summary.releases,
+            last_release=summary.last_release,
+            budget=summary.budget,
+            rounds=summary.budget + len(registered.units) - 1,
+            planned=registered.planned,
+            loss=PrivacyLoss(tuple(self._charges)) if counts else None,
+        )
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raise ``LedgerError`` where registered parameters cannot be read or make no sense."""
+        try:
+            yield
+        except HoldoutError:
+            raise
+        except UNREADABLE:
+            if self._own:  # an error of the user's mechanism
+                raise
+            raise LedgerError(
+                f"Expected readable parameters of holdout {self.summary.name!r} in "
+                f"{self._address}, but they were edited or damaged. Nothing was repaired. Restore "
+                f"the ledger from a backup."
+            ) from None
 
 
 @final
@@ -85,10 +177,10 @@ class Intervals:
     """Where the population values of an account's answers lie; one takes a millisecond, once."""
 
     def __init__(
-        self, summary: Summary, mechanism: Mechanism, answers: Iterable[Recorded], failure: float
+        self, reading: AccountReading, answers: Sequence[Recorded], failure: float
     ) -> None:
-        self._facts = transcript_of(summary, mechanism)
-        self._channels = channels_of(summary, mechanism)
+        self._reading = reading
+        self._answers = answers
         self._failure = failure
         self._releases_before = _releases_before(answers)
         self._known: dict[int, Interval] = {}
@@ -96,70 +188,23 @@ class Intervals:
     def of(self, answer: Recorded) -> Interval:
         """Return the interval of one of the answers."""
         if answer.position not in self._known:
-            self._known[answer.position] = answer_interval(
-                self._facts,
-                self._channels,
-                statistic=answer.statistic,
-                position=answer.position,
-                releases_before=self._releases_before[answer.position],
-                kind=answer.kind,
-                value=answer.value,
-                failure=self._failure,
-            )
+            before = self._releases_before[answer.position]
+            self._known[answer.position] = self._reading.interval(answer, before, self._failure)
         return self._known[answer.position]
 
+    def all(self) -> list[Interval]:
+        """Return the interval of each answer, in the order of the ledger."""
+        return [self.of(answer) for answer in self._answers]
 
-def intervals_of(
-    summary: Summary, mechanism: Mechanism, answers: Sequence[Recorded], failure: float
-) -> list[Interval]:
-    """Return the interval of each answer, in the order of the ledger."""
-    intervals = Intervals(summary, mechanism, answers, failure)
-    return [intervals.of(answer) for answer in answers]
-
-
-def interval_of(answer: Answer, intervals: Iterable[Interval]) -> Interval:
-    """Return the interval of an answer; one that is not in the ledger has none."""
-    for interval in intervals:
-        if interval.position == answer.position and interval.value == answer.value:
-            return interval
-    raise InvalidArgumentError(
-        "Expected an answer that is in this holdout's ledger, but got another one. Exhausted and "
-        "stale values certify nothing."
-    )
-
-
-def transcript_of(summary: Summary, mechanism: Mechanism) -> Transcript:
-    """Return the counters a certificate depends on."""
-    units = {s["units"] for s in summary.registration["statistics"].values()}
-    loss = None
-    # A replaced example must be one unit for every statistic, and the noise nobody's to know.
-    cuts = {(s["units"], s.get("seed")) for s in summary.registration["statistics"].values()}
-    if len(cuts) == 1 and mechanism.is_private() and not summary.registration["seeded"]:
-        loss = PrivacyLoss(tuple(mechanism.budget_charges(units, summary.budget)))
-    return Transcript(
-        queries=summary.queries,
-        releases=summary.releases,
-        last_release=summary.last_release,
-        budget=summary.budget,
-        rounds=summary.budget + len(units) - 1,
-        planned=summary.registration.get("planned"),
-        loss=loss,
-    )
-
-
-def channels_of(summary: Summary, mechanism: Mechanism) -> dict[str, Channel]:
-    """Return how each statistic's value becomes an answer."""
-    return {
-        name: mechanism.channel(
-            units=s["units"],
-            resolution=summary.registration["resolution"],
-            grid=s["grid"],
-            mode=s["mode"],
-            low=s["low"],
-            width=s["high"] - s["low"],
+    def of_answer(self, given: Answer) -> Interval:
+        """Return the interval of an answer; one that is not in the ledger has none."""
+        for answer in self._answers:
+            if answer.position == given.position and answer.value == given.value:
+                return self.of(answer)
+        raise InvalidArgumentError(
+            "Expected an answer that is in this holdout's ledger, but got another one. Exhausted "
+            "and stale values certify nothing."
         )
-        for name, s in summary.registration["statistics"].items()
-    }
 
 
 def _releases_before(answers: Iterable[Recorded]) -> dict[int, int]:

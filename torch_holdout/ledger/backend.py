@@ -100,6 +100,12 @@ def upgrade(connection: sa.Connection) -> None:
     connection.execute(ledger.update().values(schema_version=SCHEMA_VERSION))
 
 
+def key_problems(connection: sa.Connection) -> list[str]:
+    """Say whether the key of the fingerprints is lost."""
+    lost = connection.execute(sa.select(keys.c.secret)).first() is None
+    return ["its secret key is lost"] if lost else []
+
+
 def damaged_ledger(address: str, problems: Iterable[str]) -> LedgerError:
     """Say that a ledger cannot be trusted."""
     return LedgerError(
@@ -122,7 +128,12 @@ def library_version() -> str:
         return "torch_holdout"
 
 
+def cause_of(error: Exception) -> BaseException | None:
+    """Return the driver's own error behind one of SQLAlchemy."""
+    return error.orig if isinstance(error, sa.exc.DBAPIError) else error
+
+
 def reason(error: Exception) -> str:
     """Say what an operating system or a database said."""
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    cause = cause_of(error)
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__

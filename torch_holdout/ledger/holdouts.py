@@ -1,16 +1,17 @@
-"""One holdout's account inside a transaction: its rows, its counters, its secrets."""
+"""Accounts of holdouts: what is recorded, what is read, and one inside a transaction."""
 
-import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, final
 
 import sqlalchemy as sa
 
+from torch_holdout.accounting.picos import PICO
 from torch_holdout.errors import BudgetExhaustedError, LedgerError
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
+from torch_holdout.ledger.chains import chained, first_link, public_mark
 from torch_holdout.ledger.records import Debit, RecordsAccount
-from torch_holdout.ledger.schema import queries, thresholds
+from torch_holdout.ledger.registration import StoredRegistration
+from torch_holdout.ledger.schema import holdouts
 from torch_holdout.ledger.statements import (
     ATTEMPTS,
     DELETE_THRESHOLD,
@@ -71,6 +72,97 @@ class Stored:
     kind: Kind
     value: float
     grid_index: int | None
+
+
+@final
+@dataclass(frozen=True)
+class Summary:
+    """The counters of an account; all of them follow from the transcript.
+
+    Example:
+        >>> from torch_holdout.ledger import Ledger
+        >>> ledger = Ledger("memory://")
+        >>> mark = ledger.register(
+        ...     "val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
+        >>> summary = ledger.summary(mark)
+        >>> isinstance(summary, Summary), summary.budget, summary.releases
+        (True, 3, 0)
+    """
+
+    name: str
+    registered: StoredRegistration
+    fingerprinted: bool
+    budget: int
+    queries: int
+    releases: int
+    rounds: int
+    spent: float | None
+    last_release: int
+    account: str
+
+    @property
+    def registration(self) -> dict[str, Any]:
+        """What is fixed, as it is stored."""
+        return self.registered.content
+
+    @classmethod
+    def of_row(cls, row: Any, address: str) -> "Summary":
+        """Read a row of the holdouts' table."""
+        return cls(
+            name=row.name,
+            registered=StoredRegistration.of_account(row, address),
+            fingerprinted=row.fingerprint is not None,
+            budget=row.budget,
+            queries=row.queries,
+            releases=row.releases,
+            rounds=row.rounds,
+            spent=None if row.spent is None else row.spent / PICO,
+            last_release=row.last_release,
+            account=public_mark(row.account),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Recorded:
+    """An answer as it was published, when, and by which run it was asked for.
+
+    Example:
+        >>> Recorded(position=1, statistic="val_acc", kind="release", value=0.75).kind
+        'release'
+    """
+
+    position: int
+    statistic: str
+    kind: Kind
+    value: float
+    asked_at: str = ""
+    run: str | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Refusal:
+    """Queries that came after the budget was gone, and got no answer.
+
+    Example:
+        >>> at = "2026-01-01T00:00:00+00:00"
+        >>> Refusal(statistic="val_acc", run="seed 3", count=2, first_at=at, last_at=at).count
+        2
+    """
+
+    statistic: str
+    run: str | None
+    count: int
+    first_at: str
+    last_at: str
+
+    @staticmethod
+    def fits(row: Any) -> bool:
+        """Whether a row counts late queries: statistic, run, count and times have their types."""
+        statistic, run, count, first_at, last_at = row
+        texts = all(isinstance(text, str) for text in (statistic, run, first_at, last_at))
+        return texts and isinstance(count, int) and count > 0
 
 
 @final
@@ -238,64 +330,21 @@ class Account:
         self._secrets, self._last = None, {}  # what was read is no longer so
 
 
-def check_rows(connection: sa.Connection, row: Any, address: str) -> None:
-    """Refuse an account whose rows, counters, secrets and hash chain do not fit together.
-
-    It finds damage and careless edits; whoever rewrites the whole chain is not found out.
-    """
-    parsed_registration(row, address)
-    try:
-        fits = _rows_fit(connection, row)
-    except (TypeError, ValueError, KeyError):
-        fits = False
-    if not fits:
-        raise damaged(row.name, address)
-
-
-def _rows_fit(connection: sa.Connection, row: Any) -> bool:
-    counted = {"queries": 0, "releases": 0, "rounds": 0, "spent": 0, "last_release": 0}
-    chain, open_rounds = first_link(row.name), set()
-    of_account = queries.c.holdout_id == row.id
-    for found in connection.execute(
-        sa.select(queries).where(of_account).order_by(queries.c.position)
-    ).mappings():
-        chain = chained(chain, found["position"], {key: found[key] for key in CHAINED})
-        counted["queries"] += 1
-        if chain != found["chain"] or found["position"] != counted["queries"]:
-            return False
-        counted["rounds"] += found["opened"]
-        counted["spent"] += found["charge"] or 0
-        if found["opened"]:
-            open_rounds.add(found["units"])
-        if found["kind"] == "release":
-            open_rounds.discard(found["units"])
-            counted["releases"] += 1
-            counted["last_release"] = found["position"]
-    if counted["releases"] == row.budget:
-        open_rounds = set()
-    secrets = connection.execute(
-        sa.select(thresholds.c.units).where(thresholds.c.holdout_id == row.id)
-    ).scalars()
-    counters = {key: getattr(row, key) or 0 for key in counted}
-    budget = json.loads(row.registration)["budget"]
-    return bool(
-        chain == row.chain
-        and counted == counters
-        and budget == row.budget
-        and open_rounds == set(secrets)
+def new_holdout(
+    account: str, name: str, registration: str, keyed: str | None, budget: int, private: bool
+) -> sa.Insert:
+    """Return the statement that makes an account nothing has been asked of."""
+    return holdouts.insert().values(
+        account=account,
+        name=name,
+        registration=registration,
+        fingerprint=keyed,
+        budget=budget,
+        queries=0,
+        releases=0,
+        rounds=0,
+        last_release=0,
+        spent=0 if private else None,
+        chain=first_link(name),
+        created_at=now(),
     )
-
-
-def parsed_registration(row: Any, address: str) -> dict[str, Any]:
-    """Read an account's stored parameters."""
-    found = parsed(row, address)
-    try:
-        whole = all(isinstance(s["units"], int) for s in found["statistics"].values())
-    except (TypeError, KeyError, AttributeError):
-        whole = False
-    if not whole:
-        raise damaged(row.name, address)
-    return found
-
-
-CHAINED = (*(f.name for f in fields(Entry)), "asked_at", "version")

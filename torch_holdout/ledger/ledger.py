@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, final
 
 import sqlalchemy as sa
@@ -10,20 +9,15 @@ import sqlalchemy as sa
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
-from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
-from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed, public_mark
+from torch_holdout.ledger.backend import damaged_ledger, stored_version
+from torch_holdout.ledger.chains import canonical, damaged, parsed
+from torch_holdout.ledger.comparison import merged, require_same
 from torch_holdout.ledger.engines import backend_for
-from torch_holdout.ledger.holdouts import Account, Kind, check_rows, parsed_registration
-from torch_holdout.ledger.records import (
-    Purpose,
-    RecordsAccount,
-    RecordsSummary,
-    check_charges,
-    new_records,
-    records_summary,
-)
+from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary, new_holdout
+from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary, new_records
+from torch_holdout.ledger.registration import StoredRegistration
+from torch_holdout.ledger.replay import require_holdout_fits, require_records_fit
 from torch_holdout.ledger.schema import (
-    PICO,
     SCHEMA_VERSION,
     WITH_RECORDS,
     WITH_RUNS,
@@ -37,87 +31,6 @@ from torch_holdout.ledger.schema import (
     runs,
 )
 from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
-
-
-@final
-@dataclass(frozen=True)
-class Summary:
-    """The counters of an account; all of them follow from the transcript.
-
-    Example:
-        >>> ledger = Ledger("memory://")
-        >>> mark = ledger.register(
-        ...     "val", {"statistics": {}}, budget=3, private=True, fingerprint=None)
-        >>> found = ledger.summary(mark)
-        >>> isinstance(found, Summary), found.budget, found.releases
-        (True, 3, 0)
-    """
-
-    name: str
-    registration: dict[str, Any]
-    fingerprinted: bool
-    budget: int
-    queries: int
-    releases: int
-    rounds: int
-    spent: float | None
-    last_release: int
-    account: str
-
-
-@final
-@dataclass(frozen=True)
-class Recorded:
-    """An answer as it was published, when, and by which run it was asked for.
-
-    Example:
-        >>> Recorded(position=1, statistic="val_acc", kind="release", value=0.75).kind
-        'release'
-    """
-
-    position: int
-    statistic: str
-    kind: Kind
-    value: float
-    asked_at: str = ""
-    run: str | None = None
-
-
-@final
-@dataclass(frozen=True)
-class Refusal:
-    """Queries that came after the budget was gone, and got no answer.
-
-    Example:
-        >>> at = "2026-01-01T00:00:00+00:00"
-        >>> Refusal(statistic="val_acc", run="seed 3", count=2, first_at=at, last_at=at).count
-        2
-    """
-
-    statistic: str
-    run: str | None
-    count: int
-    first_at: str
-    last_at: str
-
-
-@final
-@dataclass(frozen=True)
-class Charged:
-    """What some queries cost the training records, in picos of the account's currency.
-
-    Example:
-        >>> Charged(position=1, purpose="prediction", detail="{}", queries=10, charge=5,
-        ...         asked_at="2026-01-01T00:00:00+00:00").queries
-        10
-    """
-
-    position: int
-    purpose: Purpose
-    detail: str
-    queries: int
-    charge: int
-    asked_at: str
 
 
 @final
@@ -171,36 +84,20 @@ class Ledger:
         """
         content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
-            keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
-            row = _found_or_free(connection, holdouts, name)
-            if account is not None and (row is None or row.account != account):
-                raise self._gone(name)
-            if row is not None:
-                check_rows(connection, row, self.address)
-                stored = parsed_registration(row, self.address)
-                merged = _merged(row, stored, registration, keyed, lenient=account is not None)
-                if merged != stored:
-                    _update(connection, row.id, registration=canonical(merged))
-                return str(row.account)
-            _refuse_renamed(connection, holdouts, name, keyed)
-            account = fresh_secret(16).hex()
-            connection.execute(
-                holdouts.insert().values(
-                    account=account,
-                    name=name,
-                    registration=content,
-                    fingerprint=keyed,
-                    budget=budget,
-                    queries=0,
-                    releases=0,
-                    rounds=0,
-                    last_release=0,
-                    spent=0 if private else None,
-                    chain=first_link(name),
-                    created_at=now(),
-                )
-            )
-        return account
+            keyed = _keyed(connection, fingerprint)
+            row = self._locked(connection, holdouts, name, account, keyed)
+            if row is None:
+                account = fresh_secret(16).hex()
+                connection.execute(new_holdout(account, name, content, keyed, budget, private))
+                return account
+            require_holdout_fits(connection, row, self.address)
+            stored = StoredRegistration.of_account(row, self.address)
+            given = StoredRegistration(registration)
+            whole = merged(row, stored, given, keyed, lenient=account is not None)
+            if whole != stored:
+                own = holdouts.update().where(holdouts.c.id == row.id)
+                connection.execute(own.values(registration=whole.text()))
+            return str(row.account)
 
     @contextlib.contextmanager
     def account(self, account: str, *, budget: int | None = None) -> Iterator[Account]:
@@ -219,25 +116,10 @@ class Ledger:
     def summary(self, account: str, *, check: bool = False) -> Summary:
         """Read an account's counters without blocking anyone; ``check`` its rows first."""
         with self._transaction(reads_only=True) as connection:
-            row = connection.execute(
-                sa.select(holdouts).where(holdouts.c.account == account)
-            ).one_or_none()
-            if row is None:
-                raise self._gone(account)
+            row = self._row(connection, holdouts, account)
             if check:
-                check_rows(connection, row, self.address)
-            return Summary(
-                name=row.name,
-                registration=parsed_registration(row, self.address),
-                fingerprinted=row.fingerprint is not None,
-                budget=row.budget,
-                queries=row.queries,
-                releases=row.releases,
-                rounds=row.rounds,
-                spent=None if row.spent is None else row.spent / PICO,
-                last_release=row.last_release,
-                account=public_mark(row.account),
-            )
+                require_holdout_fits(connection, row, self.address)
+            return Summary.of_row(row, self.address)
 
     def releases(self, account: str) -> int:
         """Read how many releases an account has made."""
@@ -281,17 +163,14 @@ class Ledger:
                 .where(holdouts.c.account == account)
                 .order_by(refusals.c.first_at, refusals.c.statistic, refusals.c.run)
             ).all()
-        if not all(is_refusal(row) for row in rows):
+        if not all(map(Refusal.fits, rows)):
             raise damaged_ledger(self.address, ["what was asked too late is miscounted"])
         return [Refusal(row[0], row[1] or None, *row[2:]) for row in rows]
 
     def accounts(self) -> dict[str, str]:
         """Return the accounts' ids by the holdouts' names, oldest first."""
         with self._transaction(reads_only=True) as connection:
-            found = connection.execute(
-                sa.select(holdouts.c.name, holdouts.c.account).order_by(holdouts.c.id)
-            )
-            return {str(name): str(account) for name, account in found}
+            return _ids(connection, holdouts)
 
     def names(self) -> list[str]:
         """List the holdouts, oldest first."""
@@ -318,19 +197,16 @@ class Ledger:
         """
         content = canonical(registration)
         with self._transaction(create=account is None) as connection:
-            keyed = None if fingerprint is None else fingerprint.keyed(_key(connection))
-            row = _found_or_free(connection, records, name)
-            if account is not None and (row is None or row.account != account):
-                raise self._gone(name)
-            if row is not None:
-                check_charges(connection, row, self.address)
-                stored = parsed(row, self.address)
-                _require_same(row, stored, registration | {"derived": stored["derived"]}, keyed)
-                return str(row.account)
-            _refuse_renamed(connection, records, name, keyed)
-            account = fresh_secret(16).hex()
-            connection.execute(new_records(account, name, content, keyed, capacity))
-        return account
+            keyed = _keyed(connection, fingerprint)
+            row = self._locked(connection, records, name, account, keyed)
+            if row is None:
+                account = fresh_secret(16).hex()
+                connection.execute(new_records(account, name, content, keyed, capacity))
+                return account
+            require_records_fit(connection, row, self.address)
+            stored = parsed(row, self.address)
+            require_same(row, stored, registration | {"derived": stored["derived"]}, keyed)
+            return str(row.account)
 
     @contextlib.contextmanager
     def records(self, account: str) -> Iterator[RecordsAccount]:
@@ -344,14 +220,10 @@ class Ledger:
     def records_summary(self, account: str, *, check: bool = False) -> RecordsSummary:
         """Read a records account's counters without blocking anyone."""
         with self._transaction(reads_only=True) as connection:
-            row = connection.execute(
-                sa.select(records).where(records.c.account == account)
-            ).one_or_none()
-            if row is None:
-                raise self._gone(account)
+            row = self._row(connection, records, account)
             if check:
-                check_charges(connection, row, self.address)
-            return records_summary(row, self.address)
+                require_records_fit(connection, row, self.address)
+            return RecordsSummary.of_row(row, self.address)
 
     def charges(self, account: str) -> list[Charged]:
         """List what has been charged to training records, oldest first."""
@@ -374,10 +246,29 @@ class Ledger:
         with self._transaction(reads_only=True) as connection:
             if self._version < WITH_RECORDS:
                 return {}
-            found = connection.execute(
-                sa.select(records.c.name, records.c.account).order_by(records.c.id)
-            )
-            return {str(name): str(account) for name, account in found}
+            return _ids(connection, records)
+
+    def _locked(
+        self,
+        connection: sa.Connection,
+        table: sa.Table,
+        name: str,
+        account: str | None,
+        keyed: str | None,
+    ) -> Any:
+        """Lock and return the row of a name; None if there is none and it may be made."""
+        row = _found_or_free(connection, table, name)
+        if account is not None and (row is None or row.account != account):
+            raise self._gone(name)
+        if row is None:
+            _refuse_renamed(connection, table, name, keyed)
+        return row
+
+    def _row(self, connection: sa.Connection, table: sa.Table, account: str) -> Any:
+        row = connection.execute(sa.select(table).where(table.c.account == account)).one_or_none()
+        if row is None:
+            raise self._gone(account)
+        return row
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
@@ -423,15 +314,17 @@ class Ledger:
         raise failure from None
 
 
-def is_refusal(row: Any) -> bool:
-    """Whether a row counts late queries: its statistic, run, count and times are of their kinds."""
-    statistic, run, count, first_at, last_at = row
-    texts = all(isinstance(text, str) for text in (statistic, run, first_at, last_at))
-    return texts and isinstance(count, int) and count > 0
+def _ids(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
+    accounts = connection.execute(sa.select(table.c.name, table.c.account).order_by(table.c.id))
+    return {str(name): str(account) for name, account in accounts}
 
 
-def _locked(connection: sa.Connection, table: sa.Table, which: sa.ColumnElement[bool]) -> Any:
-    return connection.execute(sa.select(table).where(which).with_for_update()).one_or_none()
+def _keyed(connection: sa.Connection, fingerprint: DataFingerprint | None) -> str | None:
+    """Return the fingerprint as the ledger keeps it: keyed by its secret."""
+    if fingerprint is None:
+        return None
+    secret = connection.execute(sa.select(keys.c.secret).where(keys.c.purpose == "fingerprint"))
+    return fingerprint.keyed(bytes(secret.scalar_one()))
 
 
 def _found_or_free(connection: sa.Connection, table: sa.Table, name: str) -> Any:
@@ -439,84 +332,12 @@ def _found_or_free(connection: sa.Connection, table: sa.Table, name: str) -> Any
 
     Whoever makes an account looks again under the ledger's lock: also for the same data.
     """
-    row = _locked(connection, table, table.c.name == name)
+    named = sa.select(table).where(table.c.name == name).with_for_update()
+    row = connection.execute(named).one_or_none()
     if row is None:
         connection.execute(sa.select(ledger.c.schema_version).with_for_update())
-        row = _locked(connection, table, table.c.name == name)
+        row = connection.execute(named).one_or_none()
     return row
-
-
-def _update(connection: sa.Connection, identity: int, **values: Any) -> None:
-    connection.execute(holdouts.update().where(holdouts.c.id == identity).values(**values))
-
-
-def _key(connection: sa.Connection) -> bytes:
-    found = connection.execute(sa.select(keys.c.secret).where(keys.c.purpose == "fingerprint"))
-    return bytes(found.scalar_one())
-
-
-def _merged(
-    row: Any, stored: dict[str, Any], given: dict[str, Any], keyed: str | None, *, lenient: bool
-) -> dict[str, Any]:
-    """Return the stored registration with the statistics that were added, or refuse."""
-    # Other cuts into as many units have a certificate of another theorem: not after an answer.
-    part = _cut if row.queries else _units
-    known = {part(statistic) for statistic in stored["statistics"].values()}
-    added = {
-        key: statistic
-        for key, statistic in given["statistics"].items()
-        if key not in stored["statistics"] and part(statistic) in known
-    }
-    if added and row.queries and stored.get("mechanism", {}).get("kind") == "ladder":
-        raise HoldoutMismatchError(
-            f"Expected the statistics of holdout {row.name!r} to be fixed before its first query, "
-            f"but {list(added)} would be new: a Ladder's certificate counts on that. Give them a "
-            f"holdout of their own. Nothing was charged."
-        )
-    merged = stored | {"statistics": stored["statistics"] | added}
-    if lenient:
-        given = given | {"statistics": merged["statistics"] | given["statistics"]}
-    _require_same(row, merged, given, keyed)
-    return merged
-
-
-def _units(statistic: dict[str, Any]) -> object:
-    return statistic["units"]
-
-
-def _cut(statistic: dict[str, Any]) -> object:
-    return statistic["units"], statistic.get("seed")
-
-
-def _require_same(
-    row: Any, stored: dict[str, Any], given: dict[str, Any], keyed: str | None
-) -> None:
-    differences = [
-        f"{path}: stored {old}, given {new}" for path, old, new in _differences(stored, given)
-    ]
-    if keyed is not None and row.fingerprint != keyed:
-        differences.append(
-            "fingerprint: the data is not the data it was made with"
-            if row.fingerprint
-            else "fingerprint: it was made without one"
-        )
-    if differences:
-        raise HoldoutMismatchError(
-            f"Expected {row.name!r} to be opened with the parameters of its making, but: "
-            + "; ".join(differences)
-            + ". Use the stored ones, or give new data a new name. Nothing was charged."
-        )
-
-
-def _differences(
-    stored: dict[str, Any], given: dict[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
-    for key in [*stored, *(key for key in given if key not in stored)]:
-        old, new = stored.get(key, "nothing"), given.get(key, "nothing")
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{prefix}{key}.")
-        elif old != new:
-            yield f"{prefix}{key}", old, new
 
 
 def _refuse_renamed(

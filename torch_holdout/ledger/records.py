@@ -5,22 +5,23 @@ up whatever is asked next, so the sum may not pass the capacity, and that is all
 
 Example:
     >>> from typing import get_args
-    >>> get_args(Purpose)
+    >>> get_args(ChargePurpose)
     ('prediction', 'distillation', 'validation')
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, final
 
 import sqlalchemy as sa
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.chains import chained, damaged, first_link, parsed
-from torch_holdout.ledger.schema import charges, records
+from torch_holdout.ledger.chains import chained, first_link, parsed
+from torch_holdout.ledger.schema import records
 from torch_holdout.ledger.statements import INSERT_CHARGE, UPDATE_RECORDS
 
-Purpose = Literal["prediction", "distillation", "validation"]
+ChargePurpose = Literal["prediction", "distillation", "validation"]
+Purpose = ChargePurpose  # its name in version 0.1.0
 
 
 @final
@@ -43,7 +44,7 @@ class ChargeEntry:
         10
     """
 
-    purpose: Purpose
+    purpose: ChargePurpose
     detail: str
     queries: int
     charge: int
@@ -73,6 +74,39 @@ class RecordsSummary:
     queries: int
     charges: int
     variation: int
+
+    @classmethod
+    def of_row(cls, row: Any, address: str) -> "RecordsSummary":
+        """Read a row of the records' table."""
+        return cls(
+            name=row.name,
+            registration=parsed(row, address),
+            fingerprinted=row.fingerprint is not None,
+            capacity=row.capacity,
+            spent=row.spent,
+            queries=row.queries,
+            charges=row.charges,
+            variation=row.variation,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Charged:
+    """What some queries cost the training records, in picos of the account's currency.
+
+    Example:
+        >>> Charged(position=1, purpose="prediction", detail="{}", queries=10, charge=5,
+        ...         asked_at="2026-01-01T00:00:00+00:00").queries
+        10
+    """
+
+    position: int
+    purpose: ChargePurpose
+    detail: str
+    queries: int
+    charge: int
+    asked_at: str
 
 
 @final
@@ -191,49 +225,3 @@ def new_records(
         chain=first_link(name),
         created_at=now(),
     )
-
-
-def records_summary(row: Any, address: str) -> RecordsSummary:
-    """Read a row of the records table."""
-    return RecordsSummary(
-        name=row.name,
-        registration=parsed(row, address),
-        fingerprinted=row.fingerprint is not None,
-        capacity=row.capacity,
-        spent=row.spent,
-        queries=row.queries,
-        charges=row.charges,
-        variation=row.variation,
-    )
-
-
-def check_charges(connection: sa.Connection, row: Any, address: str) -> None:
-    """Refuse an account whose charges, counters and hash chain do not fit together."""
-    parsed(row, address)
-    try:
-        fits = _charges_fit(connection, row)
-    except (TypeError, ValueError, KeyError):
-        fits = False
-    if not fits:
-        raise damaged(row.name, address)
-
-
-def _charges_fit(connection: sa.Connection, row: Any) -> bool:
-    spent = asked = position = variation = 0
-    chain = first_link(row.name)
-    for found in connection.execute(
-        sa.select(charges).where(charges.c.records_id == row.id).order_by(charges.c.position)
-    ).mappings():
-        position += 1
-        chain = chained(chain, found["position"], {key: found[key] for key in CHAINED_CHARGE})
-        if chain != found["chain"] or found["position"] != position or found["charge"] < 0:
-            return False
-        spent += found["charge"]
-        asked += found["queries"]
-        variation += found["variation"]
-    counted = (spent, asked, position, variation, chain)
-    stored = (row.spent, row.queries, row.charges, row.variation, row.chain)
-    return counted == stored and spent <= row.capacity
-
-
-CHAINED_CHARGE = (*(f.name for f in fields(ChargeEntry)), "asked_at", "version")

@@ -5,11 +5,12 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
+from torch_holdout.accounting.picos import PICO as PICO  # charges and counters are in these
+
 SCHEMA_VERSION = 3
 WITH_RECORDS, WITH_RUNS = 2, 3  # the versions that added them
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
-PICO = 10**12  # epsilon is kept in whole millionths of a millionth, rounded up
 
 metadata = sa.MetaData()
 

@@ -126,6 +126,7 @@ class Mechanism(ABC):
         guess_rule: What a returned guess says of the holdout: ``"both"``, it is near;
             ``"improvement"``, it is not much better; None, there are no guesses.
         grid_guess: Whether the caller's guess is rounded to the grid before it is used.
+        fixes_statistics: Whether no statistic may be added after the first query.
 
     Example:
         >>> from torch_holdout.mechanisms import LaplaceMechanism
@@ -138,6 +139,7 @@ class Mechanism(ABC):
     compares: ClassVar[bool] = True
     guess_rule: ClassVar[str | None] = "both"
     grid_guess: ClassVar[bool] = False
+    fixes_statistics: ClassVar[bool] = False
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -227,6 +229,10 @@ class Mechanism(ABC):
     def wants_guess(self) -> bool:
         """Whether the caller must bring the guess with every query."""
         return False
+
+    def guess_source(self) -> Literal["training", "caller", "release"]:
+        """Return whose value a guess is: a training value, the caller's own, or a release."""
+        return "training" if self.wants_guess() else "release"
 
     @property
     def estimation_sets(self) -> int | None:

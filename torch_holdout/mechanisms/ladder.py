@@ -40,6 +40,7 @@ class Ladder(ComparesInRounds):
     """
 
     guess_rule: ClassVar[str | None] = "improvement"
+    fixes_statistics: ClassVar[bool] = True  # the certificate counts sequences of all of them
 
     step: float
     sigma: float = 0.0

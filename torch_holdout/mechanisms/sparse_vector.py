@@ -1,7 +1,7 @@
 """Numeric SPARSE: Thresholdout's rule with whatever guess the caller brings."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 from torch_holdout.mechanisms.families import StaysNearGuess
 
@@ -42,3 +42,7 @@ class SparseVector(StaysNearGuess):
     def wants_guess(self) -> bool:
         """Whether the caller must bring a guess: always."""
         return True
+
+    def guess_source(self) -> Literal["caller"]:
+        """Return whose value a guess is: the caller's."""
+        return "caller"

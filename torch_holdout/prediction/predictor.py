@@ -23,7 +23,7 @@ from torch_holdout.accounting import Charge
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.ledger import Purpose
+from torch_holdout.ledger.records import ChargePurpose
 from torch_holdout.prediction.budget import PrivacyBudget
 from torch_holdout.prediction.cache import AnswerCache
 from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET, PredictionMechanism, Setting
@@ -246,7 +246,7 @@ class PrivatePredictorHooks(nn.Module):
         """The account of the training records."""
         return self._records
 
-    def _answers(self, inputs: Any, tenant: str, purpose: Purpose) -> Tensor:
+    def _answers(self, inputs: Any, tenant: str, purpose: ChargePurpose) -> Tensor:
         if self._cache is None:
             answers = self._ask(inputs, purpose)
             return self._without_asking(inputs) if answers is None else answers
@@ -257,7 +257,7 @@ class PrivatePredictorHooks(nn.Module):
         return answers.to(self._place())
 
     @torch.no_grad()
-    def _ask(self, inputs: Any, purpose: Purpose) -> Tensor | None:
+    def _ask(self, inputs: Any, purpose: ChargePurpose) -> Tensor | None:
         """Charge a batch and answer it; None, and nothing charged, if the budget is too small."""
         rows = count_queries(inputs)
         if self._refused is not None and rows is not None and rows >= self._refused:

@@ -9,8 +9,9 @@ from torch_holdout._shared.checks import require_instance, require_text
 from torch_holdout.accounting import Charge
 from torch_holdout.accounting.filters import best_order, capacity_in_picos, charge_in_picos
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
-from torch_holdout.ledger import ChargeEntry, Debit, Ledger, Purpose, RecordsSummary
+from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.chains import damaged
+from torch_holdout.ledger.records import ChargeEntry, ChargePurpose, Debit, RecordsSummary
 from torch_holdout.ledger.schema import ZEPTO
 from torch_holdout.prediction.budget import PrivacyBudget
 from torch_holdout.prediction.neighbours import Neighbours
@@ -97,7 +98,7 @@ class TrainingRecords:
         charge: Charge,
         queries: int,
         *,
-        purpose: Purpose,
+        purpose: ChargePurpose,
         detail: str,
         variation: float = 0.0,
     ) -> int | None:

@@ -6,7 +6,7 @@ from typing import final
 
 from torch_holdout._shared.text import counted, up
 from torch_holdout.accounting.compose import sampling_delta
-from torch_holdout.ledger import RecordsSummary
+from torch_holdout.ledger.records import RecordsSummary
 from torch_holdout.ledger.schema import ZEPTO
 
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import final
 
 from torch_holdout._shared.text import counted
-from torch_holdout.report.summary import RecordsReport, Run, Shown, Stale, StatisticReport
+from torch_holdout.report.records import RecordsReport
+from torch_holdout.report.summary import Run, Shown, Stale, StatisticReport
 from torch_holdout.report.svg import (
     circle,
     cross,

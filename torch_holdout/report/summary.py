@@ -1,27 +1,23 @@
 """What a report says of a ledger: plain data for the page, for JSON and for the verdict."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import final
 
 from torch_holdout._shared.checks import require_failure
 from torch_holdout.bounds.certificate import Certificate
 from torch_holdout.errors import HoldoutError
-from torch_holdout.holdout.reading import Intervals, reading_of
+from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.results import Status
-from torch_holdout.ledger import Charged, Ledger, Recorded, Refusal, Summary
+from torch_holdout.ledger import Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.prediction.status import PredictionStatus, records_status
-from torch_holdout.report.wording import parameters_text
+from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.report.records import RecordsReport, records_report
+from torch_holdout.report.thinning import DRAWN, thinned
 
-DRAWN = 600  # releases with their intervals, over all statistics of an account
 LATEST = 25
 RUNS = 100
 TRAIL = 40
-
-Item = TypeVar("Item")
 
 
 @final
@@ -128,33 +124,6 @@ class HoldoutReport:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Use:
-    """What the training records were charged for: one purpose and mechanism."""
-
-    purpose: str
-    mechanism: str
-    queries: int
-    charges: int
-    share: float
-    first_at: str
-    last_at: str
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class RecordsReport:
-    """An account of training records; ``steps`` are the share spent after some of its charges."""
-
-    status: PredictionStatus
-    charges: int
-    uses: tuple[Use, ...]
-    steps: tuple[tuple[int, float], ...]
-    first_at: str | None
-    last_at: str | None
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything a report shows. It reads no secret, and no ledger has a raw value.
 
@@ -196,7 +165,7 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
         version=library_version(),
         failure=float(failure),
         holdouts=tuple(_holdout(ledger, account, failure) for account in holdouts),
-        records=tuple(_records(ledger, account) for account in records),
+        records=tuple(records_report(ledger, account) for account in records),
     )
 
 
@@ -213,32 +182,14 @@ def chosen(ledger: Ledger, name: str | None) -> tuple[list[str], list[str]]:
     )
 
 
-def thinned(items: Sequence[Item], most: int) -> list[Item]:
-    """Keep at most so many, evenly spread, with the first and the last.
-
-    Example:
-        >>> thinned(range(100), 4)
-        [0, 33, 66, 99]
-    """
-    if len(items) <= most:
-        return list(items)
-    last = len(items) - 1
-    return [items[round(i * last / (most - 1))] for i in range(most)]
-
-
 def answers_of(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]:
     """Return the answers that a summary speaks of; what came since is the next report's."""
-    return [found for found in ledger.answers(account) if found.position <= summary.queries]
-
-
-def intervals_in(summary: Summary, answers: Sequence[Recorded], failure: float) -> Intervals:
-    """Return what finds the intervals of these answers, from the ledger alone."""
-    return Intervals(summary, mechanism_of(summary.registration["mechanism"]), answers, failure)
+    return [answer for answer in ledger.answers(account) if answer.position <= summary.queries]
 
 
 def shown(answer: Recorded, intervals: Intervals) -> Shown:
     """Return an answer with its interval."""
-    found = intervals.of(answer)
+    interval = intervals.of(answer)
     return Shown(
         position=answer.position,
         asked_at=answer.asked_at,
@@ -246,32 +197,33 @@ def shown(answer: Recorded, intervals: Intervals) -> Shown:
         statistic=answer.statistic,
         kind=answer.kind,
         value=answer.value,
-        low=found.low,
-        high=found.high,
+        low=interval.low,
+        high=interval.high,
     )
 
 
 def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
-    summary = ledger.summary(account, check=True)
-    status, certificate = reading_of(summary, ledger.address, failure)
-    answers = answers_of(ledger, account, summary)
+    reading = AccountReading(ledger.summary(account, check=True), ledger.address)
+    status, certificate = reading.status, reading.certificate(failure)
+    answers = answers_of(ledger, account, reading.summary)
     refusals = ledger.refusals(account) if status.exhausted else []
-    intervals = intervals_in(summary, answers, failure)
-    most = max(60, DRAWN // len(status.statistics))
+    intervals = reading.intervals(answers, failure)
+    registered = reading.summary.registered.statistics
+    most = max(60, DRAWN // len(registered))
     return HoldoutReport(
         status=status,
         certificate=certificate,
         statistics=tuple(
             _statistic(
                 name,
-                registered,
+                statistic,
                 certificate,
                 [answer for answer in answers if answer.statistic == name],
                 [refusal for refusal in refusals if refusal.statistic == name],
                 intervals,
                 most,
             )
-            for name, registered in status.statistics.items()
+            for name, statistic in registered.items()
         ),
         latest=tuple(shown(answer, intervals) for answer in reversed(answers[-LATEST:])),
         refused=sum(refusal.count for refusal in refusals),
@@ -284,7 +236,7 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
 
 def _statistic(
     name: str,
-    registered: dict[str, Any],
+    registered: StoredStatistic,
     certificate: Certificate,
     answers: list[Recorded],
     refusals: list[Refusal],
@@ -293,21 +245,21 @@ def _statistic(
 ) -> StatisticReport:
     released = [answer for answer in answers if answer.kind == "release"]
     guessed = [answer for answer in answers if answer.kind != "release"]
-    best = _best(released, registered["mode"])
+    best = _best(released, registered.mode)
     drawn = {a.position: a for a in [*thinned(released, most), *thinned(guessed, most // 2)]}
     if best is not None:
         drawn[best.position] = best
-    width = registered["high"] - registered["low"]
-    runs = _runs(answers, refusals, registered["mode"])
+    width = registered.high - registered.low
+    runs = _runs(answers, refusals, registered.mode)
     last_of = {answer.run: answer.value for answer in answers}
     return StatisticReport(
         name=name,
-        low=registered["low"],
-        high=registered["high"],
-        mode=registered["mode"],
-        units=registered["units"],
-        step=width / registered["grid"],
-        blocks=registered.get("blocks"),
+        low=registered.low,
+        high=registered.high,
+        mode=registered.mode,
+        units=registered.units,
+        step=width / registered.grid,
+        blocks=registered.blocks,
         tolerance=certificate.user_tolerance[name],
         share=certificate.user_tolerance[name] / width,
         guess_tolerance=certificate.user_guess_tolerance.get(name),
@@ -317,8 +269,7 @@ def _statistic(
         drawn=tuple(shown(drawn[position], intervals) for position in sorted(drawn)),
         left_out=len(answers) - len(drawn),
         runs=tuple(
-            _run(run, own, refused, registered["mode"], intervals)
-            for run, own, refused in runs[:RUNS]
+            _run(run, own, refused, registered.mode, intervals) for run, own, refused in runs[:RUNS]
         ),
         runs_left_out=max(0, len(runs) - RUNS),
         runs_released=len({answer.run for answer in released}),
@@ -382,47 +333,3 @@ def _stale(refusal: Refusal, last_of: dict[str | None, float]) -> Stale:
         first_at=refusal.first_at,
         last_at=refusal.last_at,
     )
-
-
-def _records(ledger: Ledger, account: str) -> RecordsReport:
-    summary = ledger.records_summary(account, check=True)
-    charges = [c for c in ledger.charges(account) if c.position <= summary.charges]
-    capacity = max(1, summary.capacity)
-    groups: dict[tuple[str, str], list[Charged]] = {}
-    spent, steps = 0, []
-    for charge in charges:
-        groups.setdefault((charge.purpose, charge.detail), []).append(charge)
-        spent += charge.charge
-        steps.append((charge.position, spent / capacity))
-    return RecordsReport(
-        status=records_status(summary, ledger.address),
-        charges=len(charges),
-        uses=tuple(
-            Use(
-                purpose=purpose,
-                mechanism=_mechanism_text(detail),
-                queries=sum(c.queries for c in own),
-                charges=len(own),
-                share=sum(c.charge for c in own) / capacity,
-                first_at=own[0].asked_at,
-                last_at=own[-1].asked_at,
-            )
-            for (purpose, detail), own in groups.items()
-        ),
-        steps=tuple(thinned(steps, DRAWN)),
-        first_at=charges[0].asked_at if charges else None,
-        last_at=charges[-1].asked_at if charges else None,
-    )
-
-
-def _mechanism_text(detail: str) -> str:
-    try:
-        found = json.loads(detail)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        return "unknown"
-    if isinstance(found.get("mechanism"), dict):  # a validation: which holdout was asked
-        asked = f" on {found.get('statistic')} of holdout {found.get('holdout')}"
-        return parameters_text(found["mechanism"]) + asked
-    return parameters_text(found)

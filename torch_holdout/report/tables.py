@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from torch_holdout._shared.checks import require_failure
-from torch_holdout.holdout.reading import reading_of
+from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import verdict
-from torch_holdout.report.summary import Report, answers_of, chosen, intervals_in, shown
+from torch_holdout.report.summary import Report, answers_of, chosen, shown
 
 COLUMNS = (
     *("holdout", "position", "asked_at", "run", "statistic", "kind"),
@@ -49,16 +49,19 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
         ['holdout,position,asked_at,run,statistic,kind,value,low,high']
     """
     require_failure(failure)
-    accounts = [(own, ledger.summary(own, check=True)) for own in chosen(ledger, name)[0]]
-    for _, summary in accounts:  # an edited ledger is refused before the first row
-        reading_of(summary, ledger.address, failure)
+    readings = {
+        account: AccountReading(ledger.summary(account, check=True), ledger.address)
+        for account in chosen(ledger, name)[0]
+    }
+    for reading in readings.values():  # an edited ledger is refused before the first row
+        reading.require_readable()
     yield _line(COLUMNS)
-    for account, summary in accounts:
-        answers = answers_of(ledger, account, summary)
-        intervals = intervals_in(summary, answers, failure)
+    for account, reading in readings.items():
+        answers = answers_of(ledger, account, reading.summary)
+        intervals = reading.intervals(answers, failure)
         for answer in answers:
-            found = asdict(shown(answer, intervals)) | {"holdout": summary.name}
-            yield _line([_cell(found[column]) for column in COLUMNS])
+            row = asdict(shown(answer, intervals)) | {"holdout": reading.summary.name}
+            yield _line([_cell(row[column]) for column in COLUMNS])
 
 
 def _cell(value: str | float | None) -> str | float:

@@ -5,10 +5,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from torch_holdout._shared.text import LARGE_EPSILON, USELESS, WEAK, confidence_text, counted
-from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
+from torch_holdout.mechanisms import mechanism_of
+from torch_holdout.report.records import RecordsReport
+from torch_holdout.report.summary import HoldoutReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
     delta_text,
@@ -60,24 +62,24 @@ def headline(holdout: HoldoutReport) -> str:
 
 @final
 @dataclass(frozen=True)
-class Finding:
+class Remark:
     """What a verdict says about one thing."""
 
     about: str
     text: str
 
 
-def verdict(holdout: HoldoutReport) -> tuple[Finding, ...]:
+def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
     """Say what may be reported, what may not, and why; a sentence or two about each thing."""
-    found = [
-        Finding("Certificate", _strength(holdout)),
-        *(Finding(f"Best {_short(s)}", _best(s, holdout)) for s in holdout.statistics),
-        Finding("Runs", " ".join(filter(None, map(_side_by_side, holdout.statistics)))),
-        Finding("Guesses", _guesses(holdout)),
-        Finding("Stale values", _stale(holdout)),
-        Finding("Privacy", _privacy(holdout)),
+    remarks = [
+        Remark("Certificate", _strength(holdout)),
+        *(Remark(f"Best {_short(s)}", _best(s, holdout)) for s in holdout.statistics),
+        Remark("Runs", " ".join(filter(None, map(_side_by_side, holdout.statistics)))),
+        Remark("Guesses", _guesses(holdout)),
+        Remark("Stale values", _stale(holdout)),
+        Remark("Privacy", _privacy(holdout)),
     ]
-    return tuple(finding for finding in found if finding.text)
+    return tuple(remark for remark in remarks if remark.text)
 
 
 def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
             "The noise comes from a seed, for tests: whoever knows the seed can take it off, and "
             "no privacy is given."
         )
-    if status.mechanism.get("guess") == "train" or status.mechanism["kind"] == "effective-rounds":
+    if mechanism_of(status.mechanism).guess_source() == "training":
         found.append("Guesses are training values: they give the training records no privacy.")
     return (
         *found,
@@ -129,7 +131,7 @@ def records_headline(records: RecordsReport) -> str:
     return f"{asked}, {percent_text(status.share_spent)} of the budget charged; {promise}."
 
 
-def records_verdict(records: RecordsReport) -> tuple[Finding, ...]:
+def records_verdict(records: RecordsReport) -> tuple[Remark, ...]:
     """Say what the account's numbers mean."""
     status = records.status
     found = [
@@ -145,7 +147,7 @@ def records_verdict(records: RecordsReport) -> tuple[Finding, ...]:
         )
     if status.share_spent >= 1:
         found.append("The budget is gone: nothing more is answered.")
-    return (Finding("Privacy", " ".join(found)),)
+    return (Remark("Privacy", " ".join(found)),)
 
 
 def records_not_promised(records: RecordsReport) -> tuple[str, ...]:
@@ -330,12 +332,13 @@ def _guesses(holdout: HoldoutReport) -> str:
     return f"{number} {kind}: {meaning}. A guess costs nothing and is no result; do not report it."
 
 
-def _source(mechanism: dict[str, object]) -> str:
-    if mechanism.get("guess") == "train" or mechanism["kind"] == "effective-rounds":
+def _source(identity: dict[str, Any]) -> str:
+    source = mechanism_of(identity).guess_source()
+    if source == "training":
         return "the training value, which the holdout did not contradict"
-    if mechanism["kind"] == "sparse":
+    if source == "caller":
         return "the caller's own value, which the holdout did not contradict"
-    first = " or the registered first guess" if mechanism.get("initial") else ""
+    first = " or the registered first guess" if identity.get("initial") else ""
     return f"the last release{first} again, which the holdout did not contradict"
 
 

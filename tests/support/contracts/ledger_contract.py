@@ -101,6 +101,7 @@ class LedgerContract:
 
     def test_what_is_asked_in_vain_is_counted_by_run(self, ledger, address, monkeypatch):
         times = [f"2026-01-0{day}T00:00:00.000+00:00" for day in range(1, 7)]
+        self.register(ledger, name="other")
         monkeypatch.setattr(account_module, "now", iter(times).__next__)
         asked = [("acc", "one"), ("acc", None), ("acc", "one"), ("acc", "one"), ("loss", "one")]
         for statistic, run in asked:

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 from torch_holdout.errors import BudgetExhaustedError, HoldoutMismatchError, LedgerError
-from torch_holdout.ledger import ChargeEntry, Debit, Ledger
+from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.records import ChargeEntry, Debit
 
 from support.contracts.ledger_contract import REGISTRATION, Fingerprint, entry
 

@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import (
     WAIT_SECONDS,
+    cause_of,
     damaged_ledger,
     fill,
     stored_version,
@@ -113,7 +114,7 @@ class PostgresBackend:
 
     def explain(self, error: Exception, *, committing: bool) -> LedgerError:
         """Say what went wrong, in one sentence without the password or a row's content."""
-        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        cause = cause_of(error)
         if committing:
             return LedgerError(
                 f"The connection to {self.address} failed while a charge was being recorded "
@@ -138,14 +139,17 @@ class PostgresBackend:
     def reading(self) -> sa.Engine:
         """Return the engine; who reads begins a transaction that cannot write."""
         if not self.exists():
-            raise LedgerError(
-                f"Expected a ledger at {self.address}, but the database has none. It was not made."
-            )
+            raise self._missing()
         return self._engine
 
     def problems(self, connection: sa.Connection) -> list[str]:
         """List where the tables differ from those of a ledger."""
         return schema_problems(connection, self.address)
+
+    def _missing(self) -> LedgerError:
+        return LedgerError(
+            f"Expected a ledger at {self.address}, but the database has none. It was not made."
+        )
 
     def _begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
         connection = engine.connect()
@@ -162,7 +166,7 @@ class PostgresBackend:
         return connection
 
     def _worth_another_try(self, error: Exception) -> bool:
-        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        cause = cause_of(error)
         if not isinstance(cause, self._driver.OperationalError):
             return False
         return is_busy(cause) or (self._reached and not is_final(cause))
@@ -216,9 +220,7 @@ class PostgresBackend:
             {"name": SCHEMA},
         ).scalar_one_or_none()
         if usable is None:
-            raise LedgerError(
-                f"Expected a ledger at {self.address}, but the database has none. It was not made."
-            )
+            raise self._missing()
         missing = missing_privileges(connection) if usable else [(SCHEMA, "", "USAGE")]
         if missing:
             name, owner, privilege = missing[0]

@@ -4,8 +4,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from torch_holdout.ledger.backend import stored_version, tables_of
-from torch_holdout.ledger.schema import keys, metadata, thresholds
+from torch_holdout.ledger.backend import key_problems, stored_version, tables_of
+from torch_holdout.ledger.schema import metadata, thresholds
 
 SCHEMA = "torch_holdout"
 FIRST_VERSION = 2  # none was released with version 1
@@ -62,9 +62,7 @@ def schema_problems(connection: sa.Connection, address: str) -> list[str]:
         *(f"{name} has a trigger or rule" for name, _ in _rows(connection, _PROGRAMS)),
         *(f"the foreign keys of {row[0]} are off" for row in _rows(connection, _DISABLED)),
     ]
-    if not found and connection.execute(sa.select(keys.c.secret)).first() is None:
-        found.append("its secret key is lost")
-    return sorted(set(found))
+    return sorted(set(found)) or key_problems(connection)
 
 
 def missing_privileges(connection: sa.Connection) -> list[tuple[str, str, str]]:

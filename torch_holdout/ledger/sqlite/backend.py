@@ -21,13 +21,14 @@ from torch_holdout.ledger.backend import (
     begun,
     damaged_ledger,
     fill,
+    key_problems,
     quiet_engine,
     reason,
     stored_version,
     tables_of,
     upgrade,
 )
-from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, keys
+from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION
 from torch_holdout.ledger.sqlite.file_locks import turn
 from torch_holdout.ledger.sqlite.mounts import network_file_system
 
@@ -97,17 +98,15 @@ class SqliteBackend:
     def problems(self, connection: sa.Connection) -> list[str]:
         """List what SQLite finds broken, and what a ledger lacks or has too much."""
         version = stored_version(connection, self.address)
-        found = []
+        problems = []
         damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
         if damage != "ok":
-            found.append(str(damage))
+            problems.append(str(damage))
         if _parts(connection) != _expected_parts(version):
-            found.append("tables, indexes or triggers are not those of a ledger")
+            problems.append("tables, indexes or triggers are not those of a ledger")
         if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-            found.append("rows without their account")
-        if connection.execute(sa.select(keys.c.secret)).first() is None:
-            found.append("its secret key is lost")
-        return found
+            problems.append("rows without their account")
+        return problems + key_problems(connection)
 
     def _reading_access(self) -> str:
         # Where it may, SQLite is let write its own side files: without them it would not see what

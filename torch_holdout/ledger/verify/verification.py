@@ -16,7 +16,8 @@ from torch_holdout._shared.text import counted
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import Backend, reason, stored_version
 from torch_holdout.ledger.engines import backend_for
-from torch_holdout.ledger.ledger import is_refusal
+from torch_holdout.ledger.holdouts import Refusal
+from torch_holdout.ledger.replay import Problem, owner_column, secret_units, stored_rows
 from torch_holdout.ledger.schema import (
     WITH_RECORDS,
     WITH_RUNS,
@@ -29,7 +30,7 @@ from torch_holdout.ledger.schema import (
     runs,
     thresholds,
 )
-from torch_holdout.ledger.verify.accounts import Rows, holdout_problems, records_problems
+from torch_holdout.ledger.verify.accounts import CountedRows, holdout_problems, records_problems
 
 
 @final
@@ -127,30 +128,28 @@ class _Reader:
         raise LedgerError(f"Cannot read the ledger {self._backend.address} ({why:.200}).")
 
     def _names(self, table: sa.Table) -> list[Any]:
-        found: list[Any] = []
+        names: list[Any] = []
 
-        def read(connection: sa.Connection) -> Iterator[tuple[int | None, str]]:
-            found.extend(
+        def read(connection: sa.Connection) -> Iterator[Problem]:
+            names.extend(
                 connection.execute(sa.select(table.c.id, table.c.name).order_by(table.c.id))
             )
             yield from ()
 
         self._part(None, read)
-        return found
+        return names
 
     def _account(
         self, table: sa.Table, rows: sa.Table, check: Any, identity: int, name: str
     ) -> None:
-        def read(connection: sa.Connection) -> Iterator[tuple[int | None, str]]:
+        def read(connection: sa.Connection) -> Iterator[Problem]:
             row = (
                 connection.execute(sa.select(table).where(table.c.id == identity)).mappings().one()
             )
-            own = connection.execution_options(yield_per=1000).execute(
-                sa.select(rows).where(_owner(rows) == identity).order_by(rows.c.position)
-            )
-            counted = Rows(own.mappings())
+            own = connection.execution_options(yield_per=1000)
+            counted = CountedRows(stored_rows(own, rows, identity))
             if table is holdouts:
-                yield from check(row, counted, lambda: _secrets(connection, identity))
+                yield from check(row, counted, lambda: secret_units(connection, identity))
             else:
                 yield from check(row, counted)
             self._seen += counted.seen
@@ -158,7 +157,7 @@ class _Reader:
         self._part(name, read)
 
     def _part(
-        self, account: str | None, check: "Callable[[sa.Connection], Iterator[tuple[Any, str]]]"
+        self, account: str | None, check: Callable[[sa.Connection], Iterator[Problem]]
     ) -> None:
         """Run one check in its own transaction: what it trips over is a finding too."""
         try:
@@ -182,12 +181,12 @@ class _Reader:
 
 
 def _accounts(version: int) -> list[tuple[str, sa.Table, sa.Table, Any]]:
-    found: list[tuple[str, sa.Table, sa.Table, Any]] = [
+    kinds: list[tuple[str, sa.Table, sa.Table, Any]] = [
         ("holdouts", holdouts, queries, holdout_problems)
     ]
     if version >= WITH_RECORDS:
-        found.append(("records", records, charges, records_problems))
-    return found
+        kinds.append(("records", records, charges, records_problems))
+    return kinds
 
 
 def _side_tables(kind: str, version: int) -> list[sa.Table]:
@@ -197,40 +196,27 @@ def _side_tables(kind: str, version: int) -> list[sa.Table]:
     return [thresholds, *([runs, refusals] if version >= WITH_RUNS else [])]
 
 
-def _owner(rows: sa.Table) -> sa.Column[Any]:
-    return rows.c.records_id if rows is charges else rows.c.holdout_id
-
-
-def _secrets(connection: sa.Connection, identity: int) -> set[int]:
-    """Return the units that have a secret; the secrets themselves are not read."""
-    return set(
-        connection.execute(
-            sa.select(thresholds.c.units).where(thresholds.c.holdout_id == identity)
-        ).scalars()
-    )
-
-
-def _secret_key_problems(connection: sa.Connection) -> Iterator[tuple[None, str]]:
-    found = connection.execute(sa.select(keys.c.purpose)).scalars().all()
-    if list(found) != ["fingerprint"]:
+def _secret_key_problems(connection: sa.Connection) -> Iterator[Problem]:
+    purposes = connection.execute(sa.select(keys.c.purpose)).scalars().all()
+    if list(purposes) != ["fingerprint"]:
         yield None, "expected one secret key for fingerprints: renamed data may not be recognised"
 
 
-def _label_problems(connection: sa.Connection) -> Iterator[tuple[None, str]]:
+def _label_problems(connection: sa.Connection) -> Iterator[Problem]:
     """Look at what only people read: it must be readable."""
     if not all(isinstance(run, str) for run in connection.execute(sa.select(runs.c.run)).scalars()):
         yield None, "the name of a run is no text"
     late = connection.execute(sa.select(*list(refusals.c)[1:]))
-    if not all(map(is_refusal, late)):
+    if not all(map(Refusal.fits, late)):
         yield None, "what was asked too late is miscounted"
 
 
 def _table_problems(
     connection: sa.Connection, table: sa.Table, children: list[sa.Table]
-) -> Iterator[tuple[None, str]]:
+) -> Iterator[Problem]:
     """Look for what only the whole table shows: orphans and twins."""
     for child in children:
-        owner = _owner(child)
+        owner = owner_column(child)
         orphans = connection.execute(
             sa.select(sa.func.count()).where(owner.not_in(sa.select(table.c.id)))
         ).scalar_one()
