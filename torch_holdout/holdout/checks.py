@@ -1,8 +1,7 @@
 """What may be put to the door: sums and guesses of its own, and the data it was made for."""
 
-from collections.abc import Mapping
-
 from torch_holdout._fingerprints.data import DataFingerprint
+from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_instance, require_number
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout.errors import (
@@ -11,8 +10,28 @@ from torch_holdout.errors import (
     PartialPassError,
     WeightsChangedError,
 )
+from torch_holdout.holdout.question import Guesses, Question, Role
 from torch_holdout.holdout.registration import Registration
-from torch_holdout.statistics.bounded_mean import SealedSums
+from torch_holdout.statistics import SealedSums
+
+
+def owner_of(registration: Registration, address: str, name: str, role: Role) -> tuple[str, ...]:
+    """Name what sums belong to; no other sums are taken for them."""
+    return (address, registration.name, name, role)
+
+
+def require_question(registration: Registration, address: str, asked: Question) -> None:
+    """Raise unless sums, guesses and query are such as this holdout takes."""
+    for name, own in asked.sums.items():
+        require_sums(registration, owner_of(registration, address, name, "holdout"), own)
+        if name in asked.guesses:
+            owner = owner_of(registration, address, name, "guess")
+            require_usable_guess(registration, owner, asked.guesses[name])
+    if not isinstance(asked.query, WeightsFingerprint | str):
+        raise InvalidArgumentError(
+            f"Expected `query` to be text or a weights fingerprint, but got "
+            f"{type(asked.query).__name__}."
+        )
 
 
 def require_sums(registration: Registration, owner: tuple[str, ...], sums: SealedSums) -> None:
@@ -24,7 +43,7 @@ def require_sums(registration: Registration, owner: tuple[str, ...], sums: Seale
             f"Expected the sealed sums of `holdout.accumulator({name!r})`, but got "
             f"{type(sums).__name__}: a bare number has no declared bounds."
         )
-    same = sums.statistic.identity() == statistic.identity()
+    same = sums.identity == statistic.identity()
     if sums.owner[:4] != owner or not same or sums.resolution != registration.levels:
         raise InvalidArgumentError(
             f"Expected sums made by `holdout.accumulator({name!r}, role={role!r})` of this "
@@ -55,14 +74,21 @@ def require_usable_guess(
         require_number("guess", guess)
 
 
-def require_current_sets(guesses: Mapping[str, float | SealedSums], current: int) -> None:
-    """Refuse guesses from an estimation set that has been discarded."""
+def require_current_sets(guesses: Guesses, current: int, *, answered: int) -> None:
+    """Raise if a guess comes from an estimation set that has been discarded.
+
+    Args:
+        guesses: All guesses of a call, by statistic.
+        current: The estimation set of the locked account, before this call's own releases.
+        answered: How many statistics this call has answered before.
+    """
+    charged = f"; the {answered} answered before it stay charged" if answered else ""
     for own in guesses.values():
         if isinstance(own, SealedSums) and own.owner[4] != str(current):
             raise HoldoutError(
                 f"Expected the guess to come from estimation set {current}, but set "
                 f"{own.owner[4]} has been discarded meanwhile. Evaluate the current set "
-                f"(holdout.estimation_set()) and ask again; nothing was charged."
+                f"(holdout.estimation_set()) and ask again; nothing was charged{charged}."
             )
 
 

@@ -13,7 +13,7 @@ from torch_holdout.errors import InvalidArgumentError, SealedValueError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.mechanisms import SparseVector
-from torch_holdout.statistics.bounded_mean import BoundedMean
+from torch_holdout.statistics import BoundedMean
 
 _NAME = "query"
 

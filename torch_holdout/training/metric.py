@@ -24,7 +24,7 @@ from torch_holdout.errors import (
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.statistics.bounded_mean import SealedSums
+from torch_holdout.statistics import SealedSums
 from torch_holdout.training.eval_mode import require_eval
 
 _FRAMES_TO_LOOK_AT = 8
