@@ -1,6 +1,5 @@
 """The door: the only place where a raw holdout value becomes an answer."""
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,15 +13,17 @@ from torch_holdout._shared.checks import require_choice, require_instance, requi
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.certificate import Certificate, Interval
-from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
+from torch_holdout.errors import LedgerError
 from torch_holdout.holdout.checks import (
     checked_fingerprint,
+    estimation_set_after,
     owner_of,
+    problem_with,
+    require_allowed,
     require_current_sets,
-    require_question,
 )
 from torch_holdout.holdout.gathering import Reading, gather
-from torch_holdout.holdout.question import Question, Role
+from torch_holdout.holdout.question import Question, Role, query_key
 from torch_holdout.holdout.reading import certificate_of, interval_of, intervals_of, status_of
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
@@ -61,7 +62,7 @@ class ReusableHoldout:
             ledger and wherever the account is shown.
 
     Example:
-        >>> import torch_holdout as th
+        >>> import torch, torch_holdout as th
         >>> holdout = th.ReusableHoldout(
         ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Thresholdout(threshold=0.1, sigma=0.0, guess="last"), budget=2)
@@ -184,7 +185,7 @@ class ReusableHoldout:
 
     def estimation_set(self) -> int:
         """Return which estimation set guesses come from, counted from 0: releases discard them."""
-        return self._estimation_set_after(self.budget - self.budget_left)
+        return estimation_set_after(self.budget - self.budget_left, self.mechanism)
 
     def release(
         self,
@@ -223,20 +224,15 @@ class ReusableHoldout:
         They are asked in registered order, each in its own transaction, so the budget may run out
         between them.
         """
-        # Nothing that goes wrong inside may carry a raw value or an uncommitted answer out.
         asked = Question(sums, query, guesses or {}, fresh)
+        # Nothing that goes wrong inside may carry a raw value or an uncommitted answer out.
         return without_trace(lambda: self._release_all(asked))
-
-    def _release_for(self, debit: Debit, name: str, sums: SealedSums, *, query: str) -> Answer:
-        """Answer one query; what it costs another account is paid in the same transaction."""
-        asked = Question({name: sums}, query, {}, False, debit)
-        return without_trace(lambda: self._release_all(asked)[name])
 
     def recall(self, name: str, query: str | WeightsFingerprint) -> Answer | None:
         """Return what a query was answered before, free; None, and no charge, if it was not."""
         text = query if isinstance(query, str) else query.query(query.lanes.tolist())
         with self._ledger.account(self._attached(), budget=self.budget) as account:
-            key = _query_key(self._registration.statistic(name), text)
+            key = query_key(self._registration.statistic(name), text)
             return _repeated(account, account.find(name, key))
 
     def status(self) -> Status:
@@ -294,12 +290,14 @@ class ReusableHoldout:
             )
         return self._account
 
-    def _estimation_set_after(self, releases: int) -> int:
-        sets = self.mechanism.estimation_sets
-        return 0 if sets is None else min(releases, sets - 1)
+    def _release_for(self, debit: Debit, name: str, sums: SealedSums, *, query: str) -> Answer:
+        """Answer one query; what it costs another account is paid in the same transaction."""
+        asked = Question({name: sums}, query, {}, False, debit)
+        return without_trace(lambda: self._release_all(asked)[name])
 
     def _release_all(self, asked: Question) -> dict[str, Answer]:
-        evaluation = gather(self._registration, asked, self._problem(asked))
+        problem = problem_with(asked, self._registration, self.address)
+        evaluation = gather(self._registration, asked, problem)
 
         def answers() -> dict[str, Answer]:
             readings = evaluation.readings()
@@ -311,31 +309,16 @@ class ReusableHoldout:
         # The first rank computes and asks; its errors reach all.
         return on_first_rank(asked.world, answers)
 
-    def _problem(self, asked: Question) -> HoldoutError | None:
-        """Check the arguments. A rank with a problem must still tell the others."""
-        try:
-            require_question(self._registration, self._ledger.address, asked)
-        except HoldoutError as error:
-            return error
-        return None
-
     def _answer(
         self, name: str, reading: Reading, asked: Question, answered: Mapping[str, Answer]
     ) -> Answer:
         """Answer one statistic in a transaction of its own, after those ``answered`` already."""
-        if self.mechanism.wants_guess() and reading.guess is None:
-            raise InvalidArgumentError(
-                "Expected a guess with every query, because the mechanism compares with the "
-                "training value. Pass guess= (or call metric.update_train)."
-            )
-        if asked.fresh and not self.mechanism.allows_fresh():
-            raise InvalidArgumentError(
-                "Expected fresh=False: this mechanism publishes only improvements, so it cannot "
-                "answer a query again. Nothing was charged."
-            )
-        key = _query_key(self._registration.statistic(name), reading.query)
+        require_allowed(self.mechanism, guessed=reading.guess is not None, fresh=asked.fresh)
+        key = query_key(self._registration.statistic(name), reading.query)
         with self._ledger.account(self._attached(), budget=self.budget) as account:
-            self._require_current_sets(account, asked, answered)
+            # The statistics of one call are asked about one pass: its own releases do not count.
+            releases = account.releases - sum(a.kind == "release" for a in answered.values())
+            require_current_sets(asked.guesses, releases, self.mechanism, answered=len(answered))
             repeated = None if asked.fresh else _repeated(account, account.find(name, key))
             if repeated is not None:
                 return repeated
@@ -350,18 +333,6 @@ class ReusableHoldout:
             position = account.queries
         # Only here, after the commit, does anything leave.
         return Answer(entry.value, entry.kind, left, entry.kind, position)
-
-    def _require_current_sets(
-        self, account: Account, asked: Question, answered: Mapping[str, Answer]
-    ) -> None:
-        """Raise if a release of another query has discarded the estimation set of a guess.
-
-        The statistics of one call are asked about one pass, so their own releases do not count.
-        """
-        if self.mechanism.estimation_sets is not None:
-            own = sum(answer.kind == "release" for answer in answered.values())
-            current = self._estimation_set_after(account.releases - own)
-            require_current_sets(asked.guesses, current, answered=len(answered))
 
     def _decide(
         self, account: Account, name: str, key: str, reading: Reading, fresh: bool
@@ -420,11 +391,6 @@ def _repeated(account: Account, stored: Stored | None) -> Answer | None:
     if stored is None:
         return None
     return Answer(stored.value, "repeat", account.budget_left, stored.kind, stored.position)
-
-
-def _query_key(statistic: Statistic, query: str) -> str:
-    identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
-    return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()
 
 
 def _charge(step: float, steps: int) -> int | None:

@@ -47,6 +47,7 @@ class MultiplicativeWeights:
         seed: Reproducible noise, for tests and experiments only.
 
     Example:
+        >>> import torch
         >>> people = MultiplicativeWeights(
         ...     "memory://", name="ages", histogram=torch.tensor([70, 20, 10]), threshold=0.1,
         ...     sigma=0.0, updates=5)

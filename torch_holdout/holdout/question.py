@@ -1,12 +1,13 @@
 """One call of the door: what is asked, about which sums, with which guesses."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout.ledger import Debit
-from torch_holdout.statistics import SealedSums
+from torch_holdout.statistics import SealedSums, Statistic
 
 Role = Literal["holdout", "guess"]
 Guesses = Mapping[str, float | SealedSums]
@@ -36,3 +37,9 @@ class Question:
     def text(self, lanes: list[int]) -> str:
         """Name the query, given the weights' lanes as read from the device."""
         return self.query if isinstance(self.query, str) else self.query.query(lanes)
+
+
+def query_key(statistic: Statistic, query: str) -> str:
+    """Return what the ledger knows a query of a statistic by."""
+    identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
+    return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()

@@ -12,5 +12,5 @@ from torch_holdout.statistics.bounded_mean import ZeroOne as ZeroOne
 from torch_holdout.statistics.bounded_mean import _cross_entropy as _cross_entropy  # old pickles
 from torch_holdout.statistics.sealed_sums import SealedSums as SealedSums
 
-for _public in (Blockwise, BoundedMean, CrossEntropy, SealedSums, Statistic, ZeroOne):
+for _public in (Blockwise, BoundedMean, CrossEntropy, ZeroOne):
     _public.__module__ = __name__  # where pickles look for it

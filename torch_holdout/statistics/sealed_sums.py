@@ -26,8 +26,8 @@ class SealedSums(ABC):
         world: Number of ranks.
 
     Example:
-        >>> import torch
-        >>> sums = BoundedMean(0.0, 1.0).accumulator(resolution=65536)
+        >>> import torch, torch_holdout as th
+        >>> sums = th.BoundedMean(0.0, 1.0).accumulator(resolution=65536)
         >>> sums.update(torch.tensor([0.25, 0.75]))
         >>> isinstance(sums, SealedSums), sums
         (True, <sealed sum of 2 examples>)

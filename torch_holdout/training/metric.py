@@ -51,7 +51,7 @@ class ReusableHoldoutMetric(Metric):
             ``metric.answer.kind == "exhausted"``, with a warning; NaN if there was none).
 
     Example:
-        >>> import torch_holdout as th
+        >>> import torch, torch_holdout as th
         >>> holdout = th.ReusableHoldout(
         ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Thresholdout(threshold=0.1, sigma=0.0, guess="last"), budget=2)
@@ -96,7 +96,7 @@ class ReusableHoldoutMetric(Metric):
         self.version = version
         self.on_exhausted = on_exhausted
         self.answer: Answer | None = None
-        self._model = _Reference(model)
+        self._model = ModelReference(model)
         self._partial_passes = 0
         self._sums: SealedSums | None
         self._guess: SealedSums | None
@@ -238,7 +238,8 @@ class ReusableHoldoutMetric(Metric):
         return last
 
 
-class _Reference:
+@final
+class ModelReference:
     """Holds a module without registering it; follows a deepcopy that also copies the module."""
 
     def __init__(self, target: nn.Module | None, copied: dict[int, Any] | None = None) -> None:
@@ -253,8 +254,8 @@ class _Reference:
             self._copied = None
         return self._target
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Reference":
-        return _Reference(self.target, memo)
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ModelReference":
+        return ModelReference(self.target, memo)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_target": self.target, "_copied": None}
