@@ -136,8 +136,9 @@ def module_page(module: str) -> str:
     sections: dict[str, list[Name]] = {}
     for name in sorted(names, key=_place):
         sections.setdefault(_section(name), []).append(name)
+    by_file = not any(_at_the_door(name) for name in names)
     for title, members in sections.items():
-        if 2 * len(sections) <= len(names):  # else the headings would say the names twice
+        if by_file and 2 * len(sections) <= len(names):  # else they would say the names twice
             lines += [f"## {title}", ""]
         for name in members:
             lines += [*_entry(name), ""]
@@ -156,6 +157,12 @@ def _section(name: Name) -> str:
         fitting = (title for title, homes in SECTIONS.items() if _layer(name) in homes)
         return next(fitting, "Others")
     return name.home.rpartition(".")[2].lstrip("_").replace("_", " ").capitalize()
+
+
+def _at_the_door(name: Name) -> bool:
+    """Whether a class says it is defined in the package itself, so that its file is not known."""
+    in_package = bool(_submodules(name.module)) and name.home == name.module
+    return in_package and isinstance(name.value, type)
 
 
 def _layer(name: Name) -> str:

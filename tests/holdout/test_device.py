@@ -6,7 +6,6 @@ import torch_holdout as th
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch_holdout._fingerprints.weights import weights_fingerprint
-from torch_holdout.statistics.bounded_mean import SealedSums
 from torch_holdout.training.evaluation import Evaluation
 
 from support.builders.holdouts import make_holdout
@@ -91,7 +90,7 @@ def test_the_counter_can_leave_out_the_hosts_own_tensors():
 def test_the_update_path_runs_on_fake_cuda(statistic, dtype):
     """Fake tensors have no data: whatever reads the device raises."""
     with FakeTensorMode():
-        sums = SealedSums(statistic, 65536)
+        sums = statistic.accumulator(65536)
         for _ in range(10):
             logits = torch.empty(7, 3, device="cuda", dtype=dtype)
             sums.update(logits, torch.empty(7, device="cuda", dtype=torch.int64))
@@ -132,6 +131,6 @@ def test_twin_that_reads_per_batch_is_caught():
 
     statistic = th.BoundedMean(0, 1, per_example=reads)
     with FakeTensorMode(), pytest.raises((DataDependentOutputException, th.HoldoutError)):
-        SealedSums(statistic, 1).update(
+        statistic.accumulator(1).update(
             torch.empty(7, 3, device="cuda"), torch.empty(7, device="cuda")
         )

@@ -170,6 +170,19 @@ def test_a_failed_commit_charges_neither(tmp_path, monkeypatch):
     assert predictor.status().queries == 0
 
 
+def test_a_metric_by_blocks_is_refused(tmp_path):
+    """One member moves each example's accuracy little, but not what a metric makes of a block."""
+    predictor, _, loader = setup(tmp_path)
+    blocks = th.Blockwise(lambda values: values.max(), 5, 0.0, 1.0)
+    rule = th.LaplaceMechanism(epsilon=1.0)
+    holdout = th.ReusableHoldout(
+        f"sqlite:///{tmp_path}/both.db", name="blocks", size=len(loader.dataset),
+        statistics={"val_blocks": blocks}, mechanism=rule, budget=3,
+    )  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="bounds 0 and 1"):
+        predictor.validate(holdout, "val_blocks", loader, query="run 1")
+
+
 def test_training_guesses_other_ledgers_and_statistics_are_refused(tmp_path):
     train = th.Thresholdout(threshold=0.1, sigma=0.1, guess="train")
     predictor, holdout, loader = setup(tmp_path, train)

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch_holdout as th
 from torch_holdout._noise.streams import fixed_permutation
 from torch_holdout.bounds.published import counting_anytime
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.statistics import Statistic
 from torchmetrics.classification import BinaryAUROC, BinaryF1Score
 from torchmetrics.functional.classification import binary_auroc
 
@@ -310,3 +312,43 @@ def test_bad_batches(batch):
     sums = account().accumulator("val_auroc")
     with pytest.raises(InvalidArgumentError, match="batch first"):
         sums.update(*batch)
+
+
+class TestAsAStatistic:
+    """It is a statistic of its own, and says of itself what it always said."""
+
+    STATISTIC = th.Blockwise(torch.nn.functional.l1_loss, 5, 0, 2, mode="min", seed=3)
+
+    def test_is_no_bounded_mean(self):
+        assert isinstance(self.STATISTIC, Statistic)
+        assert not isinstance(self.STATISTIC, th.BoundedMean)
+        assert (self.STATISTIC.needs_order, th.BoundedMean(0, 1).needs_order) == (True, False)
+
+    def test_identity_and_repr(self):
+        assert list(self.STATISTIC.identity().items()) == [
+            ("kind", "blockwise"), ("low", 0.0), ("high", 2.0), ("mode", "min"),
+            ("metric", "l1_loss"), ("blocks", 5), ("degenerate", 2.0), ("seed", 3),
+        ]  # fmt: skip
+        shown = repr(self.STATISTIC)
+        assert shown.startswith("Blockwise(low=0.0, high=2.0, mode='min', metric=<function l1_loss")
+        assert shown.endswith("blocks=5, degenerate=2.0, seed=3)")
+
+    def test_equality_is_by_value(self):
+        assert replace(self.STATISTIC) == self.STATISTIC
+        assert replace(self.STATISTIC, seed=4) != self.STATISTIC
+        assert hash(replace(self.STATISTIC)) == hash(self.STATISTIC)
+        with pytest.raises(FrozenInstanceError):
+            self.STATISTIC.seed = 4
+
+    @pytest.mark.parametrize(
+        ("low", "high", "mode", "message"),
+        [
+            (1.0, 1.0, "max", "`low` to be smaller than `high`"),
+            (float("nan"), 1.0, "max", "`low`"),
+            (-1.5e308, 1.5e308, "max", "finite"),
+            (0.0, 1.0, "up", "`mode`"),
+        ],
+    )
+    def test_bounds_are_checked(self, low, high, mode, message):
+        with pytest.raises(InvalidArgumentError, match=message):
+            th.Blockwise(torch.nn.functional.l1_loss, 5, low, high, mode=mode)

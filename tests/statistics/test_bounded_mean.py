@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
-from torch_holdout.statistics.bounded_mean import SealedSums
 
 from support.builders.tensors import quantised
 
@@ -20,7 +19,7 @@ LEVELS = 65536
 
 def total(statistic, *arguments, resolution=LEVELS):
     """The raw sum; only tests look into the seal."""
-    sums = SealedSums(statistic, resolution)
+    sums = statistic.accumulator(resolution)
     sums.update(*arguments)
     return int(sums._sealed)
 
@@ -80,7 +79,7 @@ def test_batching_and_order_do_not_matter():
     values = torch.rand(1000, generator=torch.Generator().manual_seed(0)) * 7 - 1
     statistic = th.BoundedMean(0.0, 5.0)
     for size in (1, 7, 64, 1000):
-        sums = SealedSums(statistic, LEVELS)
+        sums = statistic.accumulator(LEVELS)
         for batch in values[torch.randperm(1000)].split(size):
             sums.update(batch)
         assert int(sums._sealed) == total(statistic, values)
@@ -89,7 +88,7 @@ def test_batching_and_order_do_not_matter():
 
 def test_no_gradient_no_graph_and_inference_mode():
     values = torch.rand(3, requires_grad=True)
-    sums = SealedSums(th.BoundedMean(0, 1), LEVELS)
+    sums = th.BoundedMean(0, 1).accumulator(LEVELS)
     with torch.inference_mode():
         sums.update(values)
     sums.update(values)
@@ -121,12 +120,12 @@ def test_broadcast_arguments_are_refused():
 
 def test_arguments_may_be_named():
     logits, target = torch.eye(3), torch.tensor([0, 1, 1])
-    sums = SealedSums(th.ZeroOne(), 1)
+    sums = th.ZeroOne().accumulator(1)
     sums.update(preds=logits, target=target)
     assert int(sums._sealed) == 2
     for statistic in (th.ZeroOne(), th.BoundedMean(0, 1)):
         with pytest.raises(InvalidArgumentError):
-            SealedSums(statistic, 1).update(nothing=logits)
+            statistic.accumulator(1).update(nothing=logits)
 
 
 def test_bounds_of_every_size():
@@ -289,7 +288,7 @@ def test_out_of_range_class_does_not_print_the_target():
 class TestSeal:
     @pytest.fixture
     def sums(self):
-        sums = SealedSums(th.BoundedMean(0, 1), LEVELS)
+        sums = th.BoundedMean(0, 1).accumulator(LEVELS)
         sums.update(torch.tensor([0.731, 0.731]))
         return sums
 
@@ -338,7 +337,7 @@ def test_padding_is_masked_on_every_rank(size, world):
     padded = [i % size for i in range(share * world)]
     seen = []
     for rank in range(world):
-        sums = SealedSums(th.BoundedMean(0, size), 1, size=size, rank=rank, world=world)
+        sums = th.BoundedMean(0, size).accumulator(1, size=size, rank=rank, world=world)
         for index in padded[rank::world]:
             before = sums.kept
             sums.update(torch.tensor([float(index)]))

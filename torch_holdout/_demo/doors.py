@@ -25,7 +25,7 @@ from torch_holdout.mechanisms import (
     Mechanism,
     Thresholdout,
 )
-from torch_holdout.statistics.bounded_mean import BoundedMean, SealedSums, Statistic, ZeroOne
+from torch_holdout.statistics import BoundedMean, SealedSums, Statistic, ZeroOne
 
 STATISTIC = "value"
 

@@ -24,6 +24,16 @@ def rank_and_world() -> tuple[int, int]:
     return 0, 1
 
 
+def share_of(size: int, rank: int, world: int) -> int:
+    """Return how many of ``size`` examples a rank has: those numbered rank, rank + world, ...
+
+    Example:
+        >>> [share_of(10, rank, world=4) for rank in range(4)]
+        [3, 3, 2, 2]
+    """
+    return len(range(rank, size, world))
+
+
 def gathered(packed: Tensor, world: int) -> list[list[int]]:
     """Return the integers of every rank, in one host read."""
     if world == 1:

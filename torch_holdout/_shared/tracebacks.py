@@ -39,3 +39,27 @@ def without_trace(action: Callable[[], _Result]) -> _Result:
         bare = HoldoutError(f"The holdout could not answer: {type(error).__name__}.")
     # Outside the handlers, so that Python does not attach the original as context.
     raise bare
+
+
+def errors_by_type(
+    action: Callable[[], _Result], refusal: Callable[[str], HoldoutError]
+) -> _Result:
+    """Run code of the user's; turn its error into ``refusal(name of the error's type)``.
+
+    Nothing else of the error passes: its message, its frames or its context may quote private data.
+    Our own errors pass as they are.
+
+    Example:
+        >>> errors_by_type(lambda: {}["private"], lambda kind: HoldoutError(f"It raised {kind}."))
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.HoldoutError: It raised KeyError.
+    """
+    try:
+        return action()
+    except HoldoutError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+    # Outside the handlers, as above.
+    raise refusal(kind)

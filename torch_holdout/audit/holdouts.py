@@ -21,7 +21,7 @@ from torch_holdout.mechanisms import (
     SparseVector,
     Thresholdout,
 )
-from torch_holdout.statistics.bounded_mean import ZeroOne
+from torch_holdout.statistics import ZeroOne
 
 UNITS, SIGMA, THRESHOLD = 3, 0.35 / 3, 1 / 3
 _QUIET = 30  # questions that do not fire: what a redrawn threshold leaks with

@@ -11,3 +11,6 @@ from torch_holdout.holdout.multiplicative_weights import (
 from torch_holdout.holdout.results import Answer as Answer
 from torch_holdout.holdout.results import Status as Status
 from torch_holdout.holdout.runs import named_run as named_run
+
+for _public in (Answer, MultiplicativeWeights, ReusableHoldout, Status, _handle):
+    _public.__module__ = __name__  # where pickles look for it

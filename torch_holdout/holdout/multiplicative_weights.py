@@ -13,7 +13,7 @@ from torch_holdout.errors import InvalidArgumentError, SealedValueError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.mechanisms import SparseVector
-from torch_holdout.statistics.bounded_mean import BoundedMean
+from torch_holdout.statistics import BoundedMean
 
 _NAME = "query"
 
@@ -47,6 +47,7 @@ class MultiplicativeWeights:
         seed: Reproducible noise, for tests and experiments only.
 
     Example:
+        >>> import torch
         >>> people = MultiplicativeWeights(
         ...     "memory://", name="ages", histogram=torch.tensor([70, 20, 10]), threshold=0.1,
         ...     sigma=0.0, updates=5)

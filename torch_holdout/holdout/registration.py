@@ -18,7 +18,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.ledger.registration import StoredRegistration
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
-from torch_holdout.statistics.bounded_mean import Statistic
+from torch_holdout.statistics import Statistic
 
 _MAX_RESOLUTION = 2**24
 _MAX_GRID = 2**31

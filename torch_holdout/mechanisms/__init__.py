@@ -26,3 +26,16 @@ __all__ = [
     "Thresholdout",
     "mechanism_of",
 ]
+
+for _public in (
+    Decision,
+    EffectiveRounds,
+    GaussianMechanism,
+    Ladder,
+    LaplaceMechanism,
+    Query,
+    Release,
+    SparseVector,
+    Thresholdout,
+):
+    _public.__module__ = __name__  # where pickles look for it

@@ -18,9 +18,9 @@ from torch_holdout._shared.checks import (
     require_text,
     require_whole,
 )
-from torch_holdout._shared.tracebacks import without_trace
+from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.accounting import Charge
-from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.ledger.records import ChargePurpose
@@ -290,24 +290,26 @@ class PrivatePredictorHooks(nn.Module):
         """Add up what the members say. Raw."""
         if any(module.training for module in self.ensemble.modules()):
             self.ensemble.eval()
-        total: Tensor | None = None
-        failure = "no outputs"
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a member's may quote what it has computed
-                for outputs in self._voters.output_chunks(inputs):
-                    part = self.mechanism.table(outputs)
-                    total = part if total is None else total + part
-        except HoldoutError:
-            raise
-        except Exception as error:
-            total, failure = None, type(error).__name__
-        if total is None:
-            raise InvalidArgumentError(
+
+        def refusal(failure: str) -> InvalidArgumentError:
+            return InvalidArgumentError(
                 f"Expected inputs that every member can take, one query per row, but the models "
                 f"gave {failure} for {describe(inputs)}. Nothing was charged. An error's own "
                 f"message is withheld, because it may quote what is private."
             )
+
+        def added_up() -> Tensor | None:
+            total: Tensor | None = None
+            for outputs in self._voters.output_chunks(inputs):
+                part = self.mechanism.table(outputs)
+                total = part if total is None else total + part
+            return total
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a member's may quote what it has computed
+            total = errors_by_type(added_up, refusal)
+        if total is None:
+            raise refusal("no outputs")
         return total
 
     def _setting(self, table: Tensor | None) -> Setting:

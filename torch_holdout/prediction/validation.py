@@ -28,7 +28,7 @@ from torch_holdout.prediction.mechanisms.base import PredictionMechanism
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.prediction.voters import Voters
-from torch_holdout.statistics.bounded_mean import BoundedMean, Statistic
+from torch_holdout.statistics import BoundedMean, Statistic
 
 
 def validate(
@@ -81,7 +81,7 @@ def validate(
         most = 2 if holdout.mechanism.compares else 1
         debit = records.debit(charge, json.dumps(detail, sort_keys=True), most=most)
         asked = json.dumps({"records": records.name, "model": query, **soft.identity()})
-        return holdout.release(name, sums, query=asked, debit=debit)
+        return holdout._release_for(debit, name, sums, query=asked)
 
     return on_first_rank(world, lambda: without_trace(ask))
 

@@ -4,22 +4,23 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast, final
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
-from torch_holdout._fingerprints.hashing import describe_function, is_plain
+from torch_holdout._fingerprints.hashing import describe_function
 from torch_holdout._noise.streams import fixed_permutation
 from torch_holdout._shared.checks import plain_whole, require_number, require_whole
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.statistics.bounded_mean import BoundedMean, Mode
+from torch_holdout.statistics.base import Mode, Statistic
+from torch_holdout.statistics.sealed_sums import BufferedRows, SealedSums
 
 
 @final
 @dataclass(frozen=True)
-class Blockwise(BoundedMean):
+class Blockwise(Statistic):
     r"""The mean of a metric over blocks of the holdout: AUROC, F1, ... behind the same door.
 
     The rows are kept on the device until the pass is over and cut into ``blocks`` by their number
@@ -53,13 +54,15 @@ class Blockwise(BoundedMean):
         50
     """
 
-    buffers: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
 
-    metric: Any = None
-    blocks: int = 0
-    degenerate: float | None = None
-    seed: int = 0
-    per_example: Callable[..., Tensor] | None = field(default=None, init=False, repr=False)
+    low: float
+    high: float
+    mode: Mode
+    metric: Any
+    blocks: int
+    degenerate: float
+    seed: int
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Blockwise(BoundedMean):
         degenerate: float | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(low, high, mode)
+        self._set_bounds(low, high, mode)
         require_whole("blocks", plain_whole(blocks), 2, 10**9)
         require_whole("seed", plain_whole(seed), 0, 2**62)
         if not callable(metric):
@@ -101,8 +104,11 @@ class Blockwise(BoundedMean):
 
     def identity(self) -> dict[str, Any]:
         """Return kind, bounds, blocks and the metric's name."""
-        return super().identity() | {
+        return {
             "kind": "blockwise",
+            "low": self.low,
+            "high": self.high,
+            "mode": self.mode,
             "metric": type(self.metric).__qualname__
             if _is_metric(self.metric)
             else getattr(self.metric, "__qualname__", type(self.metric).__qualname__),
@@ -123,19 +129,19 @@ class Blockwise(BoundedMean):
         }
         return f"Blockwise {type(self.metric).__qualname__} {settings}"
 
-    def rows(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
-        """Check one batch: tensors with the examples first, as many in each."""
-        usable = bool(arguments) and not named
-        usable = usable and all(isinstance(a, Tensor) and a.ndim for a in arguments)
-        if not usable or len({len(a) for a in arguments}) != 1:
-            raise InvalidArgumentError(
-                f"Expected `update(preds, target, ...)` with tensors that have the batch first and "
-                f"are equally long, as the metric takes them, but got {len(arguments)} arguments "
-                f"that are not."
-            )
-        if not all(is_plain(a) for a in arguments) or len({a.device for a in arguments}) != 1:
-            raise InvalidArgumentError("Expected dense tensors on one device.")
-        return tuple(a.detach() for a in arguments)
+    def accumulator(
+        self,
+        resolution: int,
+        *,
+        owner: tuple[str, ...] = (),
+        size: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> SealedSums:
+        """Return an empty buffer of rows."""
+        return BufferedRows(
+            self.identity(), resolution, owner=owner, size=size, rank=rank, world=world
+        )
 
     def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
         """Return the sum of levels over the blocks, from all rows in the dataset's order. Raw."""
@@ -153,7 +159,7 @@ class Blockwise(BoundedMean):
             usable = not caught and math.isfinite(value)
         except Exception:
             usable = False
-        return value if usable else cast(float, self.degenerate)
+        return value if usable else self.degenerate
 
     def _compute(self, rows: tuple[Tensor, ...]) -> Any:
         if not _is_metric(self.metric):

@@ -6,10 +6,11 @@ from typing import Any
 from torch import nn
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint, is_sharded, weights_fingerprint
+from torch_holdout._shared.distributed import share_of
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.statistics.bounded_mean import SealedSums
+from torch_holdout.statistics import SealedSums
 from torch_holdout.training.eval_mode import require_eval
 
 DIFF = """Return per-example values instead; the guard averages, guards and logs them:
@@ -43,7 +44,7 @@ class Evaluation:
         self._guesses: dict[str, SealedSums] = {}
         self._weights: WeightsFingerprint | None = None
         self._sharded = is_sharded(model)
-        self._share = -(-(holdout.size - rank) // world)
+        self._share = share_of(holdout.size, rank, world)
 
     @property
     def started(self) -> bool:

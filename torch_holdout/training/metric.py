@@ -23,7 +23,7 @@ from torch_holdout.errors import (
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.statistics.bounded_mean import SealedSums
+from torch_holdout.statistics import SealedSums
 from torch_holdout.training.eval_mode import require_eval
 from torch_holdout.training.requirements import budget_spent
 
@@ -51,7 +51,7 @@ class ReusableHoldoutMetric(Metric):
             ``metric.answer.kind == "exhausted"``, with a warning; NaN if there was none).
 
     Example:
-        >>> import torch_holdout as th
+        >>> import torch, torch_holdout as th
         >>> holdout = th.ReusableHoldout(
         ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Thresholdout(threshold=0.1, sigma=0.0, guess="last"), budget=2)
@@ -87,7 +87,7 @@ class ReusableHoldoutMetric(Metric):
         self.version = version
         self.on_exhausted = on_exhausted
         self.answer: Answer | None = None
-        self._model = _Reference(model)
+        self._model = ModelReference(model)
         self._partial_passes = 0
         self._sums: SealedSums | None
         self._guess: SealedSums | None
@@ -227,7 +227,8 @@ class ReusableHoldoutMetric(Metric):
         return last
 
 
-class _Reference:
+@final
+class ModelReference:
     """Holds a module without registering it; follows a deepcopy that also copies the module."""
 
     def __init__(self, target: nn.Module | None, copied: dict[int, Any] | None = None) -> None:
@@ -242,8 +243,8 @@ class _Reference:
             self._copied = None
         return self._target
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Reference":
-        return _Reference(self.target, memo)
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ModelReference":
+        return ModelReference(self.target, memo)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_target": self.target, "_copied": None}

@@ -10,7 +10,7 @@ from torch_holdout._shared.checks import require_whole
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.statistics.bounded_mean import Statistic
+from torch_holdout.statistics import Statistic
 
 BUDGET_IN_BAR = "left"
 # Lightning takes the first three for its own: `step` would even move every logger's time axis.
@@ -79,7 +79,7 @@ def require_batches(step: Callable[..., Any]) -> None:
 
 def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
     """Refuse a shuffling loader where blocks are cut by the examples' numbers."""
-    blockwise = [name for name, statistic in statistics.items() if statistic.buffers]
+    blockwise = [name for name, statistic in statistics.items() if statistic.needs_order]
     sampler = getattr(loader, "sampler", None)
     shuffled = isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False)
     if blockwise and shuffled:

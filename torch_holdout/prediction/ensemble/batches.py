@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import Dataset, Sampler, Subset, TensorDataset, default_collate
 
 from torch_holdout._noise.streams import permutations
+from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 
 BLANK = -1  # the index of a record that is all zeros
@@ -152,16 +153,18 @@ def _pair(record: Any) -> tuple[Any, Any]:
 
 
 def _collated(pairs: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    try:
+    def collated() -> tuple[Any, Any]:
         inputs, targets = default_collate(pairs)
         return inputs, targets
-    except Exception as error:
-        kind = type(error).__name__
-    raise InvalidArgumentError(
-        f"Expected records that make one batch (tensors of equal shapes, or numbers), but putting "
-        f"them together raised {kind}. Its message is withheld, because it may tell of records. "
-        f"Pad or convert them in the dataset, or in `as_pair`."
-    )
+
+    def refusal(kind: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"Expected records that make one batch (tensors of equal shapes, or numbers), but "
+            f"putting them together raised {kind}. Its message is withheld, because it may tell of "
+            f"records. Pad or convert them in the dataset, or in `as_pair`."
+        )
+
+    return errors_by_type(collated, refusal)
 
 
 def _blanked(leaf: Any, mask: Tensor) -> Any:

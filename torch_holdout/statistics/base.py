@@ -1,0 +1,118 @@
+r"""Statistics: per-example values on the device in, one sealed integer sum out.
+
+A value is clipped to the declared bounds, mapped to [0, 1] and rounded to one of ``resolution + 1``
+integer levels; levels are summed in int64. So replacing one example changes the sum by at most
+``resolution``, exactly, and the sum does not depend on batch size, order or number of ranks.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from torch_holdout._fingerprints.hashing import is_plain
+from torch_holdout._shared.checks import require_choice, require_number
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.statistics.sealed_sums import SealedSums
+
+Mode = Literal["min", "max"]
+
+
+class Statistic(ABC):
+    """What may be asked of a holdout: a bounded value per unit, averaged over the units.
+
+    One that ``needs_order`` gets all rows at once, in the dataset's order, after the pass: its
+    accumulator buffers them and ``total`` turns them into the sum of levels.
+    """
+
+    needs_order: ClassVar[bool] = False
+    low: float
+    high: float
+    mode: Mode
+
+    @abstractmethod
+    def units(self, size: int) -> int:
+        """Return over how many independent parts the mean runs for ``size`` examples."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return what the ledger stores and compares when the holdout is opened again."""
+
+    @abstractmethod
+    def source(self) -> str:
+        """Name the code that makes the values; part of a query's identity, not of the account."""
+
+    @abstractmethod
+    def accumulator(
+        self,
+        resolution: int,
+        *,
+        owner: tuple[str, ...] = (),
+        size: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> SealedSums:
+        """Return an empty sealed sum; ``SealedSums`` describes the arguments."""
+
+    def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
+        """Return the sum of levels of all rows, if the statistic ``needs_order``. Raw."""
+        raise NotImplementedError
+
+    def to_user(self, normalised: float) -> float:
+        """Map [0, 1] back to the user's own units, never outside the bounds."""
+        return min(max(self.low + (self.high - self.low) * normalised, self.low), self.high)
+
+    def to_normalised(self, value: float) -> float:
+        """Map a value in the user's units to [0, 1]."""
+        return (value - self.low) / (self.high - self.low)
+
+    def _set_bounds(self, low: float, high: float, mode: Mode) -> None:
+        """Check bounds and mode and set them on a frozen statistic."""
+        for name, bound in (("low", low), ("high", high)):
+            require_number(name, bound)
+            object.__setattr__(self, name, float(bound))
+        if not self.low < self.high:
+            raise InvalidArgumentError(
+                f"Expected `low` to be smaller than `high`, but got low={self.low} and "
+                f"high={self.high}. Give the smallest and largest value one example can have."
+            )
+        if not math.isfinite(self.high - self.low):
+            raise InvalidArgumentError("Expected `high - low` to be finite; narrow the bounds.")
+        require_choice("mode", mode, ("min", "max"))
+        object.__setattr__(self, "mode", mode)
+
+    def _quantise(self, values: Tensor, resolution: int) -> Tensor:
+        """Clip, normalise and round to levels; what is not finite takes the worse bound."""
+        _require_per_example(values)
+        values = values.detach().to(_wide_float(values.device))
+        unit = (values.clamp(self.low, self.high) - self.low) / (self.high - self.low)
+        worse = 1.0 if self.mode == "min" else 0.0
+        unit = torch.where(torch.isfinite(values), unit, worse)
+        return (unit * resolution).round().to(torch.int64)
+
+
+def _require_per_example(values: Tensor) -> None:
+    if values.ndim == 0:
+        raise InvalidArgumentError(
+            "Expected one value per example, but got a single number (a batch mean?). A mean hides "
+            "how much one example can change it. Average it yourself where you need the mean, and "
+            "here give:\n"
+            "-    F.cross_entropy(logits, y)\n"
+            '+    F.cross_entropy(logits, y, reduction="none")'
+        )
+    if values.ndim != 1:
+        raise InvalidArgumentError(
+            f"Expected a tensor of shape [B], one value per example, but got shape "
+            f"{tuple(values.shape)}. Reduce the other dimensions first, e.g. "
+            f"values.flatten(1).mean(1)."
+        )
+    if values.is_complex() or not is_plain(values):
+        raise InvalidArgumentError(
+            f"Expected a dense tensor of real values, but got {values.dtype}, {values.layout}."
+        )
+
+
+def _wide_float(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64

@@ -1,0 +1,168 @@
+"""Sealed sums: what a pass over examples leaves behind until the door opens it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NoReturn, final
+
+from torch import Tensor
+
+from torch_holdout._fingerprints.hashing import is_plain
+from torch_holdout._shared.distributed import share_of
+from torch_holdout.errors import InvalidArgumentError, SealedValueError
+
+
+class SealedSums(ABC):
+    """A raw sum on the device. It can be added to and handed to the door, and nothing else.
+
+    Under data-parallel evaluation with the usual padded sampler, example j of rank r is real if
+    ``j * world + r < size``: each rank keeps its first ``ceil((size - r) / world)`` examples.
+
+    Args:
+        identity: The statistic's identity; the door compares it with what is registered.
+        resolution: Integer levels of one example's value.
+        owner: What the sums are for; the door takes no others.
+        size: Number of examples of the whole pass, if it is sharded.
+        rank: This process's rank.
+        world: Number of ranks.
+
+    Example:
+        >>> import torch, torch_holdout as th
+        >>> sums = th.BoundedMean(0.0, 1.0).accumulator(resolution=65536)
+        >>> sums.update(torch.tensor([0.25, 0.75]))
+        >>> isinstance(sums, SealedSums), sums
+        (True, <sealed sum of 2 examples>)
+    """
+
+    __slots__ = (
+        "_rows", "_sealed", "identity", "kept", "limit", "owner", "resolution", "seen", "world",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        identity: dict[str, Any],
+        resolution: int,
+        *,
+        owner: tuple[str, ...] = (),
+        size: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.identity = identity
+        self.resolution = resolution
+        self.owner = owner
+        self.world = world
+        self.seen = 0
+        self.kept = 0
+        self.limit = None if size is None or world == 1 else share_of(size, rank, world)
+        self._sealed: Tensor | None = None
+        self._rows: list[tuple[Tensor, ...]] = []
+
+    @abstractmethod
+    def update(self, *arguments: Any, **named: Any) -> None:
+        """Add one batch. Works on any device and reads nothing back."""
+
+    @abstractmethod
+    def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
+        """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all."""
+
+    def _keep(self, batch: int) -> int:
+        """Count a batch; return how many of its examples are real and not padding."""
+        self.seen += batch
+        if self.limit is not None:
+            batch = min(batch, max(0, self.limit - self.kept))
+        self.kept += batch
+        return batch
+
+    def __repr__(self) -> str:
+        return f"<sealed sum of {self.kept} examples>"
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise SealedValueError(
+            "Expected a sealed holdout sum to go to `ReusableHoldout.release`; it has no value, "
+            "no copy and no pickle of its own. Ask the holdout for an answer instead."
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = __array__ = _refuse
+    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _refuse
+
+
+@final
+class SummedLevels(SealedSums):
+    """Sums of integer levels, one level per example."""
+
+    __slots__ = ("_levels",)
+
+    def __init__(
+        self,
+        identity: dict[str, Any],
+        resolution: int,
+        levels: Callable[[tuple[Any, ...], dict[str, Any], int], Tensor],
+        *,
+        owner: tuple[str, ...] = (),
+        size: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        super().__init__(identity, resolution, owner=owner, size=size, rank=rank, world=world)
+        self._levels = levels
+
+    def update(self, *arguments: Any, **named: Any) -> None:
+        """Add one batch. Works on any device and reads nothing back."""
+        levels = self._levels(arguments, named, self.resolution).clamp(0, self.resolution)
+        self._add(levels.narrow(0, 0, self._keep(len(levels))).sum())
+
+    def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
+        """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.
+
+        The same integers as adding them one by one, for a histogram over a finite universe.
+        """
+        levels = self._levels((values,), {}, self.resolution).clamp(0, self.resolution)
+        self.seen += examples
+        self.kept += examples
+        self._add((levels * counts).sum())
+
+    def _add(self, batch: Tensor) -> None:
+        # Not in place: a tensor made under inference_mode could not be changed outside it.
+        self._sealed = batch if self._sealed is None else self._sealed.to(batch.device) + batch
+
+
+@final
+class BufferedRows(SealedSums):
+    """Rows kept on the device until the pass is over, for a statistic that needs them together."""
+
+    __slots__ = ()
+
+    def update(self, *arguments: Any, **named: Any) -> None:
+        """Keep one batch. Works on any device and reads nothing back."""
+        rows = _checked_rows(arguments, named)
+        if self._rows and _layout(rows) != _layout(self._rows[0]):
+            raise InvalidArgumentError(
+                "Expected every batch to have the same number of tensors, shapes beyond the batch "
+                "and types as the first, but this one differs. Nothing was released or charged."
+            )
+        batch = self._keep(len(rows[0]))
+        # Copies: a caller that reuses its buffers would put one example into many blocks.
+        self._rows.append(tuple(column.narrow(0, 0, batch).clone() for column in rows))
+
+    def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
+        """Refuse: counts have no order."""
+        raise InvalidArgumentError("Expected rows, not counts, for a statistic by blocks.")
+
+
+def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
+    """Return one batch: tensors with the examples first, as many in each; or raise."""
+    usable = bool(arguments) and not named
+    usable = usable and all(isinstance(a, Tensor) and a.ndim for a in arguments)
+    if not usable or len({len(a) for a in arguments}) != 1:
+        raise InvalidArgumentError(
+            f"Expected `update(preds, target, ...)` with tensors that have the batch first and "
+            f"are equally long, as the metric takes them, but got {len(arguments)} arguments "
+            f"that are not."
+        )
+    if not all(is_plain(a) for a in arguments) or len({a.device for a in arguments}) != 1:
+        raise InvalidArgumentError("Expected dense tensors on one device.")
+    return tuple(a.detach() for a in arguments)
+
+
+def _layout(rows: tuple[Tensor, ...]) -> list[tuple[object, ...]]:
+    return [(column.dtype, column.device, tuple(column.shape[1:])) for column in rows]
