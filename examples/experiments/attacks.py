@@ -32,7 +32,7 @@ from torch_holdout._demo.majority import (
     majority_attack,
     signs_of,
 )
-from torch_holdout._noise.streams import coin_flips, fixed_permutation, normal_numbers
+from torch_holdout._noise.fixed import coin_flips, fixed_permutation, normal_numbers
 from torch_holdout._shared.checks import require_choice, require_whole
 
 RAW = "raw holdout"

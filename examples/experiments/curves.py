@@ -16,7 +16,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch_holdout._noise.streams import fixed_integers, fixed_permutation, normal_numbers
+from torch_holdout._noise.fixed import fixed_integers, fixed_permutation, normal_numbers
 from torch_holdout._shared.checks import require_whole
 from torch_holdout.errors import InvalidArgumentError
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
-from torch_holdout._noise.streams import fixed_permutation
+from torch_holdout._noise.fixed import fixed_permutation
 from torch_holdout.prediction import (
     Partition,
     PrivacyBudget,

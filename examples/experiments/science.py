@@ -22,7 +22,7 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch_holdout._noise.streams import coin_flips, laplace_numbers, normal_numbers
+from torch_holdout._noise.fixed import coin_flips, laplace_numbers, normal_numbers
 from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout.errors import InvalidArgumentError
 

@@ -14,7 +14,7 @@ import optuna
 import torch
 import torch_holdout as th
 from torch import Tensor, nn
-from torch_holdout._noise.streams import fixed_integers, normal_numbers
+from torch_holdout._noise.fixed import fixed_integers, normal_numbers
 from torch_holdout._shared.checks import require_whole
 from torch_holdout.tuning.optuna import Claim, claim, reask, sharing
 

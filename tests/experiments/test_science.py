@@ -18,7 +18,7 @@ from experiments.science import (
 )
 from experiments.science_picture import draw, table
 from scipy import integrate, stats
-from torch_holdout._noise.streams import laplace_numbers, normal_numbers
+from torch_holdout._noise.fixed import laplace_numbers, normal_numbers
 from torch_holdout.errors import InvalidArgumentError
 
 from experiments import science

@@ -3,15 +3,8 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch_holdout._noise.streams import (
-    UNIFORM_BITS,
-    NoiseStream,
-    SeededNoise,
-    SystemNoise,
-    _bit_thresholds,
-    fresh_secret,
-    sampler_error,
-)
+from torch_holdout._noise.laplace import UNIFORM_BITS, bit_thresholds, sampler_error
+from torch_holdout._noise.streams import NoiseStream, SeededNoise, SystemNoise, fresh_secret
 from torch_holdout.errors import InvalidArgumentError
 
 
@@ -37,7 +30,7 @@ def test_bit_probabilities_are_exact_to_the_last_bit():
 
     mpmath.mp.dps = 150
     for scale in (0.5, 3.0, 1.3e6):
-        for bit, threshold in enumerate(_bit_thresholds(scale)):
+        for bit, threshold in enumerate(bit_thresholds(scale)):
             exact = mpmath.mpf(2) ** UNIFORM_BITS / (1 + mpmath.exp(mpmath.mpf(2**bit) / scale))
             assert abs(Fraction(threshold) - Fraction(int(mpmath.floor(exact)))) <= 1
 
@@ -46,7 +39,7 @@ def test_bits_left_out_are_practically_never_one():
     import math
 
     for scale in (0.01, 0.5, 3.0, 1.3e6, 1e12):
-        assert 2 ** len(_bit_thresholds(scale)) / scale >= UNIFORM_BITS * math.log(2)
+        assert 2 ** len(bit_thresholds(scale)) / scale >= UNIFORM_BITS * math.log(2)
         assert sampler_error(scale) < 1e-74
 
 

@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 import torch
 import torch_holdout as th
-from torch_holdout._noise.streams import fixed_permutation
+from torch_holdout._noise.fixed import fixed_permutation
 from torch_holdout.bounds.published import counting_anytime
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics import Statistic

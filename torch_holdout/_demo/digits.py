@@ -12,12 +12,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import torch_holdout as th
-from torch_holdout._noise.streams import (
-    coin_flips,
-    fixed_integers,
-    fixed_permutation,
-    normal_numbers,
-)
+from torch_holdout._noise.fixed import coin_flips, fixed_integers, fixed_permutation, normal_numbers
 
 EXAMPLES, PIXELS = 1797, 64
 TRAIN, HOLDOUT = 400, 700

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._demo.doors import ACCURACY, Door, raw_mean
-from torch_holdout._noise.streams import coin_flips
+from torch_holdout._noise.fixed import coin_flips
 from torch_holdout._shared.checks import require_whole
 
 _FRESH = 200  # fresh labels for every example

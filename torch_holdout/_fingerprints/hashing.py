@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_holdout._shared.tensors import is_plain
+
 _DEEPEST = 12
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -133,8 +135,3 @@ def _leaf(value: Any, lenient: bool) -> tuple[str, bytes]:
     if lenient:
         return f"object {type(value).__qualname__}", without_addresses(repr(value)).encode()
     raise UnknownContentError(type(value).__name__)
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor has its values in ordinary memory: dense, not quantised, not fake."""
-    return tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta)

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from torch_holdout._fingerprints.hashing import digest, is_plain, without_addresses
+from torch_holdout._fingerprints.hashing import digest, without_addresses
+from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError
 
 LANES = 2

@@ -7,9 +7,8 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = "torch_holdout"
-# Where the names of a module of version 0.1.0 are now. Pickles of that version name some of them.
+# Modules of version 0.1.0 that a public name, an example or a pickle names, and their place now.
 OLD_MODULES = {
-    "_guard": "training.guard",
     "accounting.cap": "accounting.compose",
     "accounting.composition": "accounting.compose",
     "accounting.loss": "accounting.compose",
@@ -20,41 +19,22 @@ OLD_MODULES = {
     "bounds.prediction": "bounds.published.prediction",
     "bounds.sample_sizes": "bounds.published.sample_sizes",
     "bounds.thresholdout": "bounds.published.thresholdout",
-    "checks": "_shared.checks",
-    "content": "_fingerprints.hashing",
     "data_fingerprint": "_fingerprints.data",
-    "eval_mode": "training.eval_mode",
     "ledger.account": "ledger.holdouts",
-    "ledger.turns": "ledger.sqlite.file_locks",
-    "mechanisms.kinds": "mechanisms.families",
-    "mechanisms.known": "mechanisms.registry",
     "mechanisms.sparse": "mechanisms.sparse_vector",
     "metrics": "training",
     "multiplicative_weights": "holdout",
     "noise": "_noise.streams",
-    "overview": "holdout.reading",
-    "plural": "_shared.text",
     "prediction.data": "prediction.ensemble.data",
     "prediction.isolation": "prediction.ensemble.isolation",
     "prediction.members": "prediction.ensemble.members",
-    "prediction.member_parallel": "prediction.ensemble.member_parallel",
-    "prediction.optimizers": "prediction.ensemble.optimizers",
-    "prediction.probing": "prediction.ensemble.probing",
-    "prediction.requirements": "prediction.ensemble.requirements",
-    "prediction.sharding": "prediction.ensemble.sharding",
-    "prediction.stable_fit": "prediction.stable.fit",
     "prediction.stable_losses": "prediction.stable.losses",
     "prediction.stable_model": "prediction.stable.model",
     "prediction.stable_problem": "prediction.stable.problem",
     "prediction.votes": "prediction.ensemble.vote_counter",
-    "ranks": "_shared.distributed",
-    "registration": "holdout.registration",
     "results": "holdout",
-    "rounding": "_shared.text",
     "runs": "holdout.runs",
-    "search": "_shared.numeric_search",
     "subsets": "training",
-    "traces": "_shared.tracebacks",
     "weights": "_fingerprints.weights",
 }
 
@@ -64,7 +44,7 @@ class _OldModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         old = self.__name__
-        if name.startswith("__"):  # whoever walks through sys.modules asks for no name of ours
+        if name.startswith("__"):  # a walk through sys.modules asks for these
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
         new = f"{_PACKAGE}.{OLD_MODULES[old.removeprefix(_PACKAGE + '.')]}"
         return _renamed(f"{old}.{name}", new, name)

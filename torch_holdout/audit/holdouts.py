@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import torch
 
-from torch_holdout._noise.streams import NoiseSource, laplace_numbers
+from torch_holdout._noise.fixed import laplace_numbers
+from torch_holdout._noise.streams import NoiseSource
 from torch_holdout.audit.evidence import Row, epsilon_row, laplace_cdf, law_row
 from torch_holdout.audit.exact import Game, Step, neighbours
 from torch_holdout.audit.twins import FAULTS, Twin, float_answer, off_by_one

@@ -9,7 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torch_holdout._noise.streams import DEVICE_BITS, NoiseSource, Uniforms
+from torch_holdout._noise.device import Uniforms
+from torch_holdout._noise.laplace import DEVICE_BITS
+from torch_holdout._noise.streams import NoiseSource
 from torch_holdout.accounting import compose
 from torch_holdout.audit.evidence import (
     Row,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout.ledger import Debit
+from torch_holdout.ledger.records import Debit
 from torch_holdout.statistics import SealedSums, Statistic
 
 Role = Literal["holdout", "guess"]

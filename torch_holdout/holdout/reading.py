@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import final
 
-from torch_holdout._noise.streams import sampler_error
+from torch_holdout._noise.laplace import sampler_error
 from torch_holdout.accounting import Charge, PrivacyLoss, compose
 from torch_holdout.accounting.compose import sampling_delta
 from torch_holdout.bounds.certificate import (

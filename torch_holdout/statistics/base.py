@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from torch_holdout._fingerprints.hashing import is_plain
 from torch_holdout._shared.checks import require_choice, require_number
+from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.sealed_sums import SealedSums
 

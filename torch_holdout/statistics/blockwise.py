@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._fingerprints.hashing import describe_function
-from torch_holdout._noise.streams import fixed_permutation
+from torch_holdout._noise.fixed import fixed_permutation
 from torch_holdout._shared.checks import plain_whole, require_number, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic

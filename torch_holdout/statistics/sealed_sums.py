@@ -6,8 +6,8 @@ from typing import Any, NoReturn, final
 
 from torch import Tensor
 
-from torch_holdout._fingerprints.hashing import is_plain
 from torch_holdout._shared.distributed import share_of
+from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 
 

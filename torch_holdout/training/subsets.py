@@ -4,7 +4,7 @@ from typing import Any
 
 from torch.utils.data import Dataset, Subset
 
-from torch_holdout._noise.streams import fixed_permutation
+from torch_holdout._noise.fixed import fixed_permutation
 from torch_holdout._shared.checks import require_whole
 
 

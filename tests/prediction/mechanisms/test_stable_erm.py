@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from torch_holdout._noise.streams import SeededNoise, normal_numbers
+from torch_holdout._noise.fixed import normal_numbers
+from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.accounting import Concentrated, Pure, compose, epsilon_of_rho
 from torch_holdout.bounds import convex_regulariser
 from torch_holdout.bounds.published import convex_cost, strongly_convex_cost

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_holdout._noise.streams import normal_numbers
+from torch_holdout._noise.fixed import normal_numbers
 from torch_holdout.prediction.stable.losses import stable_loss
 
 from support.builders.stable import LOSSES

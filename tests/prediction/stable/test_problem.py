@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch_holdout._noise.streams import normal_numbers
+from torch_holdout._noise.fixed import normal_numbers
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.stable.fit import Objective
 from torch_holdout.prediction.stable.model import fit_stable_model

@@ -1,7 +1,7 @@
 """Problems of one stable model, and records for them."""
 
 import torch
-from torch_holdout._noise.streams import normal_numbers
+from torch_holdout._noise.fixed import normal_numbers
 from torch_holdout.prediction.stable.problem import StableProblem
 
 LOSSES = ("logistic", "smooth-hinge", "softmax", "huber")

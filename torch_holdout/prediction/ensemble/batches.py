@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch.utils.data import Dataset, Sampler, Subset, TensorDataset, default_collate
 
-from torch_holdout._noise.streams import permutations
+from torch_holdout._noise.fixed import permutations
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from torch_holdout._noise.streams import lent_generators
+from torch_holdout._noise.generators import lent_generators
 from torch_holdout._shared.checks import require_whole
 from torch_holdout.errors import InvalidArgumentError, IsolationError
 from torch_holdout.prediction.ensemble.data import PartitionedDataHooks

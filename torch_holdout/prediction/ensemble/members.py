@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torch_holdout._noise.streams import lent_generator, lent_generators
+from torch_holdout._noise.generators import lent_generator, lent_generators
 from torch_holdout.errors import InvalidArgumentError
 
 Backend = Literal["vmap", "loop"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torch_holdout._noise.streams import normal_numbers
+from torch_holdout._noise.fixed import normal_numbers
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 
 OptimizerFactory = Callable[[Any], Optimizer]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, final
 
 from torch import Tensor
 
-from torch_holdout._noise.streams import Uniforms
+from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_whole
 from torch_holdout.accounting import Charge
 from torch_holdout.prediction.voters import Voters

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from torch_holdout._noise.streams import Uniforms
+from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_between
 from torch_holdout.accounting import Charge, Concentrated, largest_parameter
 from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS, PredictionMechanism, Setting

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from torch_holdout._noise.streams import Uniforms, batch_sampler_error
+from torch_holdout._noise.device import Uniforms
+from torch_holdout._noise.laplace import batch_sampler_error
 from torch_holdout._shared.checks import (
     require_between,
     require_choice,

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from torch_holdout._noise.streams import DEVICE_BITS, Uniforms
+from torch_holdout._noise.device import Uniforms
+from torch_holdout._noise.laplace import DEVICE_BITS
 from torch_holdout._shared.checks import require_between
 from torch_holdout.accounting import Charge, Pure, largest_parameter
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting

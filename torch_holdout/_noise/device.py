@@ -1,0 +1,68 @@
+"""Batches of draws on any device, for the votes of an ensemble."""
+
+import math
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor
+
+from torch_holdout._noise.laplace import DEVICE_BITS, UNIFORM_BITS, bit_thresholds
+
+
+@final
+class Uniforms:
+    """Batches of draws on any device from 63-bit uniform integers; nothing is read back.
+
+    The bits come from the host (the operating system, or a seed) and are copied to the device, so
+    no device generator has to be trusted, seeded or saved.
+
+    Example:
+        >>> from torch_holdout._noise.streams import SeededNoise
+        >>> uniforms = SeededNoise(7).uniforms("example")
+        >>> uniforms.draw((2, 3)).shape, uniforms.laplace(20.0, (4,)).dtype
+        (torch.Size([2, 3]), torch.int64)
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+
+    def draw(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+        """Draw independent integers, each value below 2^63 equally likely."""
+        count = math.prod(shape)
+        if count == 0:
+            return torch.zeros(shape, dtype=torch.int64, device=device)
+        words = torch.frombuffer(bytearray(self._read(8 * count)), dtype=torch.int64)
+        positive: Tensor = words & (2**DEVICE_BITS - 1)
+        return positive.view(shape).to(device, non_blocking=True)
+
+    def laplace(
+        self, scale: float, shape: tuple[int, ...], device: torch.device | str = "cpu"
+    ) -> Tensor:
+        r"""Draw independent integers :math:`P(k) \propto e^{-|k|/\mathrm{scale}}`.
+
+        The law is met up to a total variation of ``batch_sampler_error(scale)`` each.
+        """
+        thresholds = [t >> (UNIFORM_BITS - DEVICE_BITS) for t in bit_thresholds(scale)]
+        return self._geometric(thresholds, shape, device) - self._geometric(
+            thresholds, shape, device
+        )
+
+    def normal(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+        """Draw independent standard normal numbers in double precision.
+
+        The upper half of the law is inverted from 62 bits, so the tail ends beyond nine standard
+        deviations; the last bit is the sign.
+        """
+        words = self.draw(shape, device)
+        upper = ((words >> 1).to(torch.float64) + 0.5) * 2.0**-DEVICE_BITS
+        lower: Tensor = torch.special.ndtri(upper)
+        return lower * (1 - 2 * (words & 1))
+
+    def _geometric(
+        self, thresholds: list[int], shape: tuple[int, ...], device: torch.device | str
+    ) -> Tensor:
+        total = torch.zeros(shape, dtype=torch.int64, device=device)
+        for bit, threshold in enumerate(thresholds):
+            total += (self.draw(shape, device) < threshold).to(torch.int64) << bit
+        return total

@@ -1,0 +1,61 @@
+"""Global generators, seeded for a while and put back: models and their layers draw from those."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from torch_holdout._noise.fixed import derived_seed
+
+
+@contextmanager
+def lent_generator(*key: object, device: torch.device | None = None) -> Iterator[None]:
+    """Run with torch's global generators, the host's and the device's, seeded; restore them.
+
+    Example:
+        >>> with lent_generator(7, "member", 0):
+        ...     first = torch.nn.Linear(2, 2).weight
+        >>> with lent_generator(7, "member", 0):
+        ...     torch.equal(first, torch.nn.Linear(2, 2).weight)
+        True
+    """
+    seed = derived_seed(*key)
+    host = torch.default_generator.get_state()
+    on_cuda = device is not None and device.type == "cuda"
+    there = torch.cuda.get_rng_state(device) if on_cuda else None  # type: ignore[arg-type]
+    try:
+        torch.default_generator.manual_seed(seed)
+        if there is not None:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+    finally:
+        torch.default_generator.set_state(host)
+        if there is not None:
+            torch.cuda.set_rng_state(there, device)  # type: ignore[arg-type]
+
+
+@contextmanager
+def lent_generators(*key: object) -> Iterator[None]:
+    """Run with the global generators of torch, numpy and Python seeded by ``key``; restore them.
+
+    Example:
+        >>> with lent_generators(7):
+        ...     first = random.random()
+        >>> with lent_generators(7):
+        ...     first == random.random()
+        True
+    """
+    python, arrays = random.getstate(), np.random.get_state()
+    cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else None
+    try:
+        random.seed(derived_seed(*key))
+        np.random.seed(derived_seed(*key) % 2**32)
+        with lent_generator(*key, device=device):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)
