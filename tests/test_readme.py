@@ -97,4 +97,4 @@ def test_the_public_names_it_uses_exist():
 
 def test_the_door_is_one_click_away():
     assert "(torch_holdout/holdout/door.py)" in README
-    assert (ROOT / "torch_holdout" / "holdout.py").read_text().startswith('"""The door')
+    assert (ROOT / "torch_holdout" / "holdout" / "door.py").read_text().startswith('"""The door')
