@@ -3,9 +3,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help install lint test demo bench docs clean
+# Tests are spread over this many processes; files that start ranks or servers stay together.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
+.PHONY: help install lint check test demo bench docs clean
 help:
 	@echo "make demo   a guarded Lightning run on bundled data, and an attack; under a minute"
+	@echo "make check  lint, types, architecture and the quick tests; under two minutes"
 	@echo "make test   lint, types and every test"
 	@echo "make bench  ratios against what you would use instead: a table, JSON and docs/benchmarks.md"
 	@echo "make docs   the documentation, as pages in site/"
@@ -26,8 +31,11 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+check: lint
+	$(PYTEST) -m "not slow and not integration and not statistical" tests/test_architecture.py
+
 test: lint
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 demo: install
 	$(BIN)/torch-holdout demo

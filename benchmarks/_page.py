@@ -27,7 +27,7 @@ only adds integers: the smaller the batches, the more that matters.""",
 and `self.log` read once, at the end; `MeanMetric` looks for NaN twice in every batch.""",
     "blockwise": """An evaluation of 100,000 examples, the forward pass included. Behind the door
 there are one AUROC for each block and one ledger transaction instead of one AUROC. That is what
-makes a metric that is no mean answerable at all.""",
+makes a metric that is not a mean answerable at all.""",
     "ledger": """Every charge is durable before it counts, on both sides. The ledger keeps queries,
 answers and a hash chain, the JSON file a counter and the queries' names: where the file is faster,
 that is why, and because a process that has its lock tends to keep it while the others sleep. A

@@ -23,7 +23,7 @@ def tensors(epoch: Epoch) -> list[Tensor]:
 def reads(epoch: Epoch) -> int:
     """Count the reads of one evaluation, after one that is not counted."""
     epoch()
-    # The weights go back to the host when a run ends; that is no part of an evaluation.
+    # The weights go back to the host when a run ends; that is not part of an evaluation.
     epoch.trainer.strategy.teardown = lambda: None  # type: ignore[method-assign]
     with HostReads(tensors(epoch)) as counter:
         epoch()

@@ -1,6 +1,6 @@
 """AUROC behind the door: by blocks, and how far that is from the AUROC of everything.
 
-AUROC is no mean over examples, so the holdout is cut into blocks and the mean over the blocks is
+AUROC is not a mean over examples, so the holdout is cut into blocks and the mean over the blocks is
 guarded. Few large blocks are near the whole and certify little; many small ones certify more and
 drift away, because some have one class only.
 
