@@ -53,44 +53,23 @@ if TYPE_CHECKING:
     from torch_holdout.training import ReusableHoldoutMetric as ReusableHoldoutMetric
     from torch_holdout.training import fixed_subset as fixed_subset
 
-_HOME = {
-    "Answer": "holdout",
-    "Blockwise": "statistics",
-    "BoundedMean": "statistics",
-    "BudgetExhaustedError": "errors",
-    "Certificate": "bounds.certificate",
-    "CrossEntropy": "statistics",
-    "EffectiveRounds": "mechanisms",
-    "GaussianMechanism": "mechanisms",
-    "HoldoutError": "errors",
-    "HoldoutMismatchError": "errors",
-    "HoldoutWarning": "errors",
-    "Interval": "bounds.certificate",
-    "InvalidArgumentError": "errors",
-    "IsolationError": "errors",
-    "Ladder": "mechanisms",
-    "LaplaceMechanism": "mechanisms",
-    "LedgerError": "errors",
-    "MultiplicativeWeights": "holdout",
-    "PartialPassError": "errors",
-    "Plan": "planning",
-    "ReusableHoldout": "holdout",
-    "ReusableHoldoutMetric": "training",
-    "SealedValueError": "errors",
-    "SparseVector": "mechanisms",
-    "Status": "holdout",
-    "Thresholdout": "mechanisms",
-    "UnguardedLogError": "errors",
-    "WeightsChangedError": "errors",
-    "ZeroOne": "statistics",
-    "certificate": "planning",
-    "fingerprint": "_fingerprints.data",
-    "fixed_subset": "training",
-    "max_queries": "planning",
-    "named_run": "holdout",
-    "plan": "planning",
-    "required_holdout_size": "planning",
+_ROOMS = {
+    "_fingerprints.data": "fingerprint",
+    "bounds.certificate": "Certificate Interval",
+    "errors": (
+        "BudgetExhaustedError HoldoutError HoldoutMismatchError HoldoutWarning "
+        "InvalidArgumentError IsolationError LedgerError PartialPassError SealedValueError "
+        "UnguardedLogError WeightsChangedError"
+    ),
+    "holdout": "Answer MultiplicativeWeights ReusableHoldout Status named_run",
+    "mechanisms": (
+        "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism SparseVector Thresholdout"
+    ),
+    "planning": "Plan certificate max_queries plan required_holdout_size",
+    "statistics": "Blockwise BoundedMean CrossEntropy ZeroOne",
+    "training": "ReusableHoldoutMetric fixed_subset",
 }
+_HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"
