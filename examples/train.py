@@ -84,7 +84,7 @@ class Classifier(L.LightningModule):
 
 
 class Scorer(Classifier):
-    """Scores how likely a digit is odd; AUROC is not a mean, so rows go to the holdout by blocks."""
+    """Scores how likely a digit is odd; AUROC is not a mean: rows go to the holdout by blocks."""
 
     def __init__(self, width: int = 64, lr: float = 2e-3):
         super().__init__(width, lr, classes=2)
