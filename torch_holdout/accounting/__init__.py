@@ -9,13 +9,7 @@ accurate an answer is belongs to ``bounds/``.
 from typing import Any
 
 from torch_holdout._shared.moved import old_name
-from torch_holdout.accounting.charges import (
-    Charge,
-    Concentrated,
-    DiscreteLaplace,
-    Pure,
-    SoftVote,
-)
+from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure, SoftVote
 from torch_holdout.accounting.compose import (
     Privacy,
     PrivacyLoss,
@@ -25,23 +19,10 @@ from torch_holdout.accounting.compose import (
     epsilon_cap,
     group_privacy,
 )
-from torch_holdout.accounting.filters import (
-    capacity,
-    largest_parameter,
-    queries_for,
-)
-from torch_holdout.accounting.pld import (
-    compose_mixed,
-)
-from torch_holdout.accounting.pure import (
-    compose_pure,
-    delta_of_pure,
-)
-from torch_holdout.accounting.rdp import (
-    epsilon_of_rho,
-    rho_for,
-    rho_of_gaussian,
-)
+from torch_holdout.accounting.filters import capacity, largest_parameter, queries_for
+from torch_holdout.accounting.pld import compose_mixed
+from torch_holdout.accounting.pure import compose_pure, delta_of_pure
+from torch_holdout.accounting.rdp import epsilon_of_rho, rho_for, rho_of_gaussian
 from torch_holdout.accounting.soft_majority import (
     expected_accuracy_sensitivity,
     soft_majority_epsilon,

@@ -2,10 +2,7 @@
 
 import math
 
-from torch_holdout._shared.checks import (
-    require_positive,
-    require_units,
-)
+from torch_holdout._shared.checks import require_positive, require_units
 
 
 def convex_regulariser(

@@ -1,11 +1,17 @@
-"""Transcript counting in Hoeffding's form: a distance for G possible answers.
+r"""Distances for one query, for many queries by counting transcripts, and the Ladder's own theorem.
 
-The argument, its other counts and its KL form are in ``bounds.brackets``.
+The counting argument, its other counts and its KL form are in ``bounds.brackets``.
 """
 
 import math
 
-from torch_holdout._shared.checks import require_failure, require_whole
+from torch_holdout._shared.checks import (
+    require_between,
+    require_failure,
+    require_units,
+    require_whole,
+)
+from torch_holdout._shared.numeric_search import best_argument
 from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds.brackets import (
     Sequences,
@@ -14,6 +20,50 @@ from torch_holdout.bounds.brackets import (
     bracket_fixed,
     hoeffding_tolerance,
 )
+from torch_holdout.bounds.single_query import hoeffding, kl_interval
+
+
+def chernoff_interval(mean: float, units: int, failure: float) -> tuple[float, float]:
+    r"""Return the interval of one query: :math:`n\,\mathrm{kl}(h \| P) \le \ln(2/\beta)`.
+
+    Example:
+        >>> low, high = chernoff_interval(0.0, 1000, 0.05)
+        >>> low, round(high, 5)
+        (0.0, 0.00368)
+    """
+    require_units(units)
+    require_failure(failure)
+    return kl_interval(mean, math.log(2 / failure) / units)
+
+
+def naive_union(units: int, queries: int, failure: float) -> float:
+    r"""Return :math:`\sqrt{\ln(2m/\beta)/(2n)}`. INVALID when a query depends on earlier answers.
+
+    It is what is often quoted for a reused validation set; kept to show the difference.
+
+    Example:
+        >>> round(naive_union(1000, 50, 0.05), 3)
+        0.062
+    """
+    require_whole("queries", queries, 1, 2**62)
+    require_failure(failure)
+    return hoeffding(units, failure / queries)
+
+
+def sample_splitting(units: int, queries: int, failure: float) -> float:
+    r"""Return Hoeffding's tau for m queries on disjoint parts of :math:`\lfloor n/m \rfloor` units.
+
+    Valid under adaptivity, and the price to beat. Infinite when there are fewer units than queries.
+
+    Example:
+        >>> round(sample_splitting(1000, 5, 0.05), 3)
+        0.115
+    """
+    require_units(units)
+    require_whole("queries", queries, 1, 2**62)
+    require_failure(failure)
+    part = units // queries
+    return hoeffding(part, failure / queries) if part else math.inf
 
 
 def counting_anytime(
@@ -153,3 +203,40 @@ def bracket_all_released(*, queries: int, answers: int, failure: float) -> float
     require_failure(failure)
     # sum of G^(i-1) = (G^m - 1)/(G - 1) <= G^m/(G - 1)
     return math.log(2 / failure) + queries * math.log(answers) - math.log(answers - 1)
+
+
+def ladder_error(units: int, queries: int, step: float, failure: float) -> float:
+    r"""Return the largest distance between the Ladder's best and the best true value.
+
+    .. math:: P\left(\exists t: |\min_{i \le t} P_i - R_t| > e + \eta\right)
+        \le \exp\left(-2e^2 n + (1/\eta + 2)\ln(4m/\eta) + 1\right)
+
+    for step eta and m queries, solved for :math:`e + \eta`. It speaks of the best value so far
+    only, and it does not grow with the number of releases. It is about a Ladder that rounds to
+    multiples of its step, without noise; ``th.Ladder`` is certified by counting. Vacuous when 1 or
+    more.
+
+    Example:
+        >>> round(ladder_error(10_000, 50, step=0.02, failure=0.05), 3)
+        0.175
+    """
+    require_units(units)
+    require_whole("queries", queries, 1, 2**62)
+    require_between("step", step, 0, 1, ends=False)
+    require_failure(failure)
+    paths = (1 / step + 2) * math.log(4 * queries / step) + 1
+    return math.sqrt((paths + math.log(1 / failure)) / (2 * units)) + step
+
+
+def ladder_best_step(units: int, queries: int, failure: float) -> float:
+    """Return the step with the smallest ``ladder_error``; fix it before the first query.
+
+    Example:
+        >>> step = ladder_best_step(10_000, 50, 0.05)
+        >>> round(ladder_error(10_000, 50, step, 0.05), 3)
+        0.147
+    """
+    ladder_error(units, queries, 0.5, failure)
+    return math.exp(
+        best_argument(lambda x: ladder_error(units, queries, math.exp(x), failure), -16.0, -0.05)
+    )
