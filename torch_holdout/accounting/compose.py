@@ -91,11 +91,7 @@ def sampling_delta(epsilon: float, variation: float) -> float:
 def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> float:
     r"""Return the epsilon of a full sparse-vector budget at ``delta``, replacing one example.
 
-    ``steps`` has one :math:`a = 1/(u\sigma)` for each distinct units value. B releases are B
-    answers and at most B rounds of comparisons at the largest a; each other units value may leave
-    one more round open. Rounds of different units values interleave, which pure mechanisms may
-    (concurrent composition, Vadhan and Wang 2021). Constant from creation, so it covers adaptive
-    queries and stopping early.
+    Constant from creation, so it covers adaptive queries and stopping early (``sparse_charges``).
 
     Example:
         >>> epsilon_cap([0.1], budget=20)
@@ -105,11 +101,21 @@ def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> 
         >>> round(epsilon_cap([0.01], budget=100, delta=1e-6), 3)
         0.572
     """
-    ordered = sorted(steps, reverse=True)
-    if math.isinf(ordered[0]):
+    if math.isinf(max(steps)):
         return math.inf
-    charges = [Pure(ordered[0], 2 * budget), *(Pure(step) for step in ordered[1:])]
-    return compose(charges, delta).epsilon
+    return compose(sparse_charges(steps, budget), delta).epsilon
+
+
+def sparse_charges(steps: list[float], budget: int) -> list[Charge]:
+    r"""Return what a full sparse-vector budget charges.
+
+    ``steps`` has one :math:`a = 1/(u\sigma)` for each distinct units value. B releases are B
+    answers and at most B rounds of comparisons at the largest a; each other units value may leave
+    one more round open. Rounds of different units values interleave, which pure mechanisms may
+    (concurrent composition, Vadhan and Wang 2021).
+    """
+    largest, *others = sorted(steps, reverse=True)
+    return [Pure(largest, 2 * budget), *map(Pure, others)]
 
 
 @final

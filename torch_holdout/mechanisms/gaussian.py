@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Decision, Query, require_sigma
@@ -29,6 +29,7 @@ class GaussianMechanism(AnswersEverything):
         0.02
     """
 
+    kind: ClassVar[str] = "gaussian"
     currency: ClassVar[Literal["epsilon", "rho"]] = "rho"
 
     sigma: float
@@ -38,10 +39,6 @@ class GaussianMechanism(AnswersEverything):
         if self.sigma == 0:
             raise InvalidArgumentError("Expected `sigma` above 0, but got 0: that is no noise.")
         object.__setattr__(self, "sigma", float(self.sigma))
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameter."""
-        return {"kind": "gaussian", "sigma": self.sigma}
 
     def epsilon_per_step(self, units: int) -> float:
         """Return infinity: Gaussian noise has no pure epsilon."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from torch_holdout.mechanisms.base import Decision, Query, Release
 from torch_holdout.mechanisms.families import ComparesInRounds
@@ -39,6 +39,7 @@ class Ladder(ComparesInRounds):
         1.0
     """
 
+    kind: ClassVar[str] = "ladder"
     guess_rule: ClassVar[str | None] = "improvement"
     fixes_statistics: ClassVar[bool] = True  # the certificate counts sequences of all of them
 
@@ -47,10 +48,6 @@ class Ladder(ComparesInRounds):
 
     def __post_init__(self) -> None:
         self._check_distance("step")
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
-        return {"kind": "ladder", "step": self.step, "sigma": self.sigma}
 
     def allows_fresh(self) -> bool:
         """Whether a query may be asked again: no, a worse value could not be published."""

@@ -1,7 +1,7 @@
 """Numeric SPARSE: Thresholdout's rule with whatever guess the caller brings."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from torch_holdout.mechanisms.families import StaysNearGuess
 
@@ -29,15 +29,13 @@ class SparseVector(StaysNearGuess):
         1.0
     """
 
+    kind: ClassVar[str] = "sparse"
+
     threshold: float
     sigma: float
 
     def __post_init__(self) -> None:
         self._check_distance("threshold")
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
-        return {"kind": "sparse", "threshold": self.threshold, "sigma": self.sigma}
 
     def wants_guess(self) -> bool:
         """Whether the caller must bring a guess: always."""

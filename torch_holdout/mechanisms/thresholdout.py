@@ -46,6 +46,8 @@ class Thresholdout(StaysNearGuess):
         1.0
     """
 
+    kind: ClassVar[str] = "thresholdout"
+
     threshold: float
     sigma: float
     guess: Literal["train", "last"]
@@ -68,7 +70,7 @@ class Thresholdout(StaysNearGuess):
     def identity(self) -> dict[str, Any]:
         """Return name and parameters."""
         return {
-            "kind": "thresholdout",
+            "kind": self.kind,
             "threshold": float(self.threshold),
             "sigma": float(self.sigma),
             "guess": self.guess,
