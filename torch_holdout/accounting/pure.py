@@ -16,7 +16,7 @@ from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout.accounting.rdp import simple_epsilon
 
 _EXACT_UP_TO = 100_000
-_ROUNDING = 1e-8  # of a delta: more than double precision takes away from so many mechanisms
+_ROUNDING = 1e-8  # of a delta: more than double precision loses over that many mechanisms
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,7 @@ Array = npt.NDArray[np.float64]
 
 
 def soft_majority_epsilon(eta: float, num_parts: int, num_classes: int) -> float:
-    r"""Return the exact pure epsilon of one soft majority when one member changes.
+    r"""Return the exact pure epsilon of one soft majority of r parts when one member changes.
 
     Guarantee:
         The largest log ratio is :math:`\eta - \ln W` for class b, and W is smallest when all r
@@ -36,11 +36,6 @@ def soft_majority_epsilon(eta: float, num_parts: int, num_classes: int) -> float
         .. math:: \varepsilon = \eta - \ln\bigl(1 - p\,(1 - e^{-\eta})(1 - e^{-\eta(r-1)})\bigr),
 
         between :math:`\eta` (one part) and :math:`2\eta` (many). One member replaced.
-
-    Args:
-        eta: Weight of one vote.
-        num_parts: Votes, r.
-        num_classes: Classes, C.
 
     Example:
         >>> round(soft_majority_epsilon(0.1, num_parts=50, num_classes=10), 4)
@@ -78,11 +73,6 @@ def soft_majority_rdp(eta: float, num_parts: int, num_classes: int) -> Curve:
         reached: up to 0.2 % too much.) Never above :math:`\alpha\eta^2/2` (the range of the loss
         is :math:`2\eta`), nor above the curve of the exact epsilon; where double precision ends
         only these two are used. One member replaced.
-
-    Args:
-        eta: Weight of one vote.
-        num_parts: Votes, r.
-        num_classes: Classes, C.
 
     Example:
         >>> curve = soft_majority_rdp(0.05, num_parts=50, num_classes=10)

@@ -17,17 +17,8 @@ from torch_holdout.errors import HoldoutError, InvalidArgumentError
 _SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
 
 DEFAULT_RESOLUTION = 2**16  # integer levels of one example's value
+Guess = Fraction | None  # a value in [0, 1]; None for no guess
 LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
-
-
-def require_threshold(name: str, value: float) -> None:
-    """Raise unless ``value`` is a distance between means in [0, 1]."""
-    require_number(name, value)
-    if not 0 <= value < 1:
-        raise InvalidArgumentError(
-            f"Expected `{name}` from 0 to below 1, in normalised units (the bounds mapped to "
-            f"[0, 1]), but got {value!r}."
-        )
 
 
 def require_sigma(sigma: float) -> None:
@@ -149,9 +140,7 @@ class Mechanism(ABC):
         return {"kind": self.kind, **vars(self)}
 
     @abstractmethod
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return the guess to compare with; None forces a release."""
 
     @abstractmethod

@@ -37,7 +37,9 @@ class GaussianMechanism(AnswersEverything):
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
         if self.sigma == 0:
-            raise InvalidArgumentError("Expected `sigma` above 0, but got 0: that is no noise.")
+            raise InvalidArgumentError(
+                "Expected `sigma` above 0, but got 0: that gives no privacy."
+            )
         object.__setattr__(self, "sigma", float(self.sigma))
 
     def epsilon_per_step(self, units: int) -> float:

@@ -1,10 +1,9 @@
 """The Ladder (Blum and Hardt 2015), with a fixed step, with and without noise."""
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import ClassVar, final
 
-from torch_holdout.mechanisms.base import Decision, Query, Release
+from torch_holdout.mechanisms.base import Decision, Guess, Query, Release
 from torch_holdout.mechanisms.families import ComparesInRounds
 from torch_holdout.mechanisms.rounds import sparse_decision, to_levels
 
@@ -53,9 +52,7 @@ class Ladder(ComparesInRounds):
         """Whether a query may be asked again: no, a worse value could not be published."""
         return False
 
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return the best release, which is the last: published values never get worse."""
         return None if last is None else last.value
 

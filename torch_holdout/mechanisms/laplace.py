@@ -1,7 +1,7 @@
 """The Laplace mechanism: every query answered, with noise."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from torch_holdout._shared.checks import require_number
 from torch_holdout.errors import InvalidArgumentError

@@ -1,4 +1,4 @@
-"""The mechanisms by the name the ledger keeps."""
+"""The mechanisms by the name that the ledger keeps."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Numeric SPARSE: Thresholdout's rule with whatever guess the caller brings."""
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 from torch_holdout.mechanisms.families import StaysNearGuess
 
@@ -17,7 +17,7 @@ class SparseVector(StaysNearGuess):
 
     Guarantee:
         That of Thresholdout: :math:`2/(u\sigma)` per release, comparisons that do not fire are
-        free (Dwork and Roth 2014, NumericSparse; proof for integers in ``sparse_vector``). What the
+        free (Dwork and Roth 2014, NumericSparse; proof for integers in ``rounds``). What the
         guess was made from gets no privacy.
 
     Args:
