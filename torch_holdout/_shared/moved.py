@@ -12,6 +12,7 @@ OLD_MODULES = {
     "accounting.cap": "accounting.compose",
     "accounting.composition": "accounting.compose",
     "accounting.loss": "accounting.compose",
+    "accounting.pld": "accounting.compose",
     "accounting.zcdp": "accounting.rdp",
     "blockwise": "statistics",
     "bounds.counting": "bounds.published.counting",

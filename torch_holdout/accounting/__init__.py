@@ -16,11 +16,11 @@ from torch_holdout.accounting.compose import (
     compose,
     compose_advanced,
     compose_basic,
+    compose_mixed,
     epsilon_cap,
     group_privacy,
 )
 from torch_holdout.accounting.filters import capacity, largest_parameter, queries_for
-from torch_holdout.accounting.pld import compose_mixed
 from torch_holdout.accounting.pure import compose_pure, delta_of_pure
 from torch_holdout.accounting.rdp import epsilon_of_rho, rho_for, rho_of_gaussian
 from torch_holdout.accounting.soft_majority import (

@@ -19,6 +19,8 @@ from torch_holdout.errors import InvalidArgumentError
 
 _LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
 _MANY = 2**62
+# What one mechanism costs at a parameter above 0: more for a larger one.
+ChargeAt = Callable[[float], Charge]
 
 
 def capacity(epsilon: float, delta: float | None, order: float) -> float:
@@ -127,12 +129,8 @@ def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
     return min(_MANY, room // each) if each else _MANY
 
 
-def largest_parameter(
-    charge: Callable[[float], Charge], queries: int, epsilon: float, delta: float | None
-) -> float:
+def largest_parameter(charge: ChargeAt, queries: int, epsilon: float, delta: float | None) -> float:
     """Return the largest parameter at which a budget still pays for this many mechanisms.
-
-    ``charge`` gives what one mechanism costs at a parameter above 0; more for a larger one.
 
     Example:
         >>> from torch_holdout.accounting import Pure
@@ -154,9 +152,7 @@ def largest_parameter(
     return parameter
 
 
-def _balanced(
-    charge: Callable[[float], Charge], queries: int, epsilon: float, delta: float | None
-) -> float:
+def _balanced(charge: ChargeAt, queries: int, epsilon: float, delta: float | None) -> float:
     """Solve cost = capacity on logarithmic axes, where it is nearly a straight line."""
 
     def excess(log: float) -> float:
