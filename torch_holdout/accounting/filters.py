@@ -19,7 +19,6 @@ from torch_holdout.errors import InvalidArgumentError
 
 _LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
 _MANY = 2**62
-# What one mechanism costs at a parameter above 0: more for a larger one.
 ChargeAt = Callable[[float], Charge]
 
 
@@ -131,6 +130,8 @@ def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
 
 def largest_parameter(charge: ChargeAt, queries: int, epsilon: float, delta: float | None) -> float:
     """Return the largest parameter at which a budget still pays for this many mechanisms.
+
+    ``charge`` gives what one mechanism costs at a parameter above 0; more for a larger one.
 
     Example:
         >>> from torch_holdout.accounting import Pure

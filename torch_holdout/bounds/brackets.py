@@ -36,11 +36,7 @@ _LARGEST_FIXED = 10**6
 @final
 @dataclass(frozen=True)
 class Sequences:
-    r"""How many sequences b releases can form: calling it gives :math:`\ln A(b)`.
-
-    ``rule`` is ``"any"``, ``"falling"``, ``"monotone"`` or ``"bits"``; see the functions that make
-    them.
-    """
+    r"""The number of sequences that b releases can form: calling it gives :math:`\ln A(b)`."""
 
     rule: Literal["any", "falling", "monotone", "bits"]
     answers: int
@@ -131,13 +127,8 @@ def bracket_anytime(
 
     Shares :math:`6/(\pi^2 i^2)` and :math:`6/(\pi^2 (b+1)^2)`: :math:`c = \ln(2/\beta) +
     \ln\binom{i-1}{b} + \ln A(b) + \ln(\pi^4/36) + 2\ln i + 2\ln(b+1)` for all i and b at once. The
-    run may stop whenever it likes.
-
-    Args:
-        position: i, counted over all queries of the account, guesses included, repeats not.
-        releases_before: b.
-        sequences: :math:`\ln A`.
-        failure: beta.
+    run may stop whenever it likes. i counts all queries of the account, guesses included, repeats
+    not; b is ``releases_before``.
 
     Example:
         >>> facts = {"position": 50, "releases_before": 4, "failure": 0.05}
@@ -186,7 +177,7 @@ def bracket_planned(
 
 
 def worst_releases(position: int, budget: int, sequences: Sequences) -> int:
-    """Return how many earlier releases make the query at a position most uncertain.
+    """Return the number of earlier releases that makes the query at a position most uncertain.
 
     The anytime bracket is concave in their number: with few of them there is little to count, and
     with nearly all earlier queries released there is little choice of which.

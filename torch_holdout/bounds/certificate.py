@@ -177,6 +177,7 @@ def certify_transcript(
     before = max(0, transcript.releases - 1)
     guessed_at = max(1, transcript.queries)
     guessed_after = min(transcript.releases, guessed_at - 1, transcript.budget - 1)
+    others = f"guesses by {_counting(transcript.planned)}; " if theorem in THEOREMS else ""
     sequences = sequences_of(channels.values())
     released: dict[str, float] = {}
     guessed: dict[str, float] = {}
@@ -195,9 +196,7 @@ def certify_transcript(
         failure=failure,
         releases=transcript.releases,
         theorem=theorem,
-        covers=f"guesses by {_counting(transcript.planned)}; {COVERS}"
-        if theorem in THEOREMS
-        else COVERS,
+        covers=others + COVERS,
         assumptions=ASSUMPTIONS,
         one_sided_guesses=any(c.rule == "improvement" for c in channels.values()),
     )

@@ -51,15 +51,11 @@ class Channel:
 
     @property
     def quantisation(self) -> float:
-        """What rounding examples to levels can move a mean by."""
+        """The largest distance by which rounding examples to levels moves a mean."""
         return 0.5 / self.resolution
 
-    def answer_error(self, failure: float, budget: int) -> float:
-        """Bound the noise and rounding of all B answers, but for ``failure``."""
-        return self.answer_errors(budget)(failure)
-
     def answer_errors(self, budget: int) -> Callable[[float], float]:
-        """Return ``answer_error`` as a function of the failure, for searches."""
+        """Return a bound on noise and rounding of all B answers, as a function of the failure."""
         quantile = gaussian_quantile if self.noise == "gaussian" else laplace_quantile
         scale, levels, rounding = self.scale, self.levels, 0.5 / self.grid
         return lambda failure: quantile(scale, failure / budget, 2) / levels + rounding
@@ -84,11 +80,9 @@ class Channel:
         threshold, less the step.
         """
         if self.rule != "improvement" or self.sigma == 0:
-            return self.answer_error(failure, budget)
-        return max(
-            self.answer_error(failure / 2, budget),
-            self.comparison_error(failure / 2, rounds, position) - self.threshold,
-        )
+            return self.answer_errors(budget)(failure)
+        comparison = self.comparison_error(failure / 2, rounds, position)
+        return max(self.answer_errors(budget)(failure / 2), comparison - self.threshold)
 
     def guess_error(self, failure: float, rounds: int, position: int) -> float:
         """Bound how far a returned guess is from the holdout's mean, on the sides it speaks of."""

@@ -1,11 +1,12 @@
-r"""One query, chosen without looking at the holdout; and what people do instead for many.
+r"""Bounds for one query, chosen without looking at the holdout.
 
-All of them: values in [0, 1], n independent units, an empirical mean h and a population mean P.
+Values are in [0, 1]; h is the empirical mean of n independent units, P the population's.
 """
 
 import math
 
 from torch_holdout._shared.checks import (
+    require_between,
     require_failure,
     require_number,
     require_units,
@@ -13,7 +14,6 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout._shared.numeric_search import largest_where, smallest_where
 from torch_holdout.accounting.pure import log_binomial
-from torch_holdout.errors import InvalidArgumentError
 
 
 def hoeffding(units: int, failure: float) -> float:
@@ -63,10 +63,7 @@ def kl_interval(mean: float, divergence: float) -> tuple[float, float]:
         (0.033, 0.071)
     """
     require_number("mean", mean)
-    if not divergence >= 0:
-        raise InvalidArgumentError(
-            f"Expected `divergence` not to be negative, but got {divergence!r}."
-        )
+    require_between("divergence", divergence, 0, math.inf)
     mean = min(max(mean, 0.0), 1.0)
     return kl_edge(mean, 0.0, divergence), kl_edge(mean, 1.0, divergence)
 
@@ -129,12 +126,8 @@ def at_least(successes: int, trials: int, p: float) -> float:
         return 0.0
     if p >= 1:
         return 1.0
-    term = math.exp(
-        log_binomial(trials, successes)
-        + successes * math.log(p)
-        + (trials - successes) * math.log1p(-p)
-    )
-    total = term
+    log_term = log_binomial(trials, successes) + successes * math.log(p)
+    total = term = math.exp(log_term + (trials - successes) * math.log1p(-p))
     # Terms fall from here on: the ratio of two of them is below 1.
     for k in range(successes, trials):
         term *= (trials - k) / (k + 1) * p / (1 - p)

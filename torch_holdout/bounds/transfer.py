@@ -9,6 +9,9 @@ queries at once.
 Results are distances or probabilities; infinite, or 1, where a theorem does not apply. Theorems 2.x
 are those of M. Lee's notes "Differential Privacy For Adaptive Queries", 1.x those of J. Sorrell's
 lecture 19, Theorems 9 to 11 and Corollary 7 those of arXiv 1411.2664.
+
+Max-information (arXiv 1506.02629) is how much a result can depend on the holdout: the smallest k
+with :math:`P(S = s \mid Y = y) \le 2^k P(S = s)`, in bits.
 """
 
 import math
@@ -73,13 +76,8 @@ def accuracy_transfer(
     :math:`\beta'/c + \delta/d`. No sample size appears: it is in epsilon. With :math:`\delta = 0`,
     d may be 0.
 
-    Args:
-        epsilon: Of all answers together.
-        delta: Of all answers together.
-        error: alpha.
-        error_failure: beta', for all answers together.
-        slack: c.
-        loss: d.
+    Epsilon, delta and beta' (``error_failure``) are of all answers together; alpha is ``error``, c
+    is ``slack`` and d is ``loss``.
 
     Example:
         >>> facts = {"error": 0.01, "error_failure": 1e-4, "slack": 0.01, "loss": 0.0}
@@ -163,8 +161,7 @@ def information_of_pure(epsilon: float, units: int) -> float:
         >>> round(information_of_pure(0.01, 1000), 2)
         14.43
     """
-    require_between("epsilon", epsilon, 0, math.inf)
-    require_units(units)
+    _require(epsilon, units)
     return _bits_of_pure(epsilon, units)
 
 
@@ -181,8 +178,7 @@ def information_of_pure_iid(epsilon: float, units: int, failure: float) -> float
         0.69
     """
     require_failure(failure)
-    require_between("epsilon", epsilon, 0, math.inf)
-    require_units(units)
+    _require(epsilon, units)
     return bits_of_pure_iid(epsilon, units, failure)
 
 

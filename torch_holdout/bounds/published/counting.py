@@ -69,52 +69,35 @@ def sample_splitting(units: int, queries: int, failure: float) -> float:
 def counting_anytime(
     units: int, *, position: int, releases_before: int, answers: int, failure: float
 ) -> float:
-    r"""Distance between holdout and population mean for the query at ``position``, anytime.
+    r"""Return the distance between holdout and population mean of the query at ``position``.
 
-    Fix all coins. The query at position i is a function of the answers released before it; with b
-    releases there are at most :math:`\binom{i-1}{b} G^b` such functions. Hoeffding for each, a
-    union bound with shares :math:`6/(\pi^2 i^2)` and :math:`6/(\pi^2 (b+1)^2)`:
-
-    .. math:: \tau = \sqrt{\frac{\ln(2/\beta) + \ln\binom{i-1}{b} + b \ln G + \ln(\pi^4/36)
-        + 2 \ln i + 2 \ln(b+1)}{2u}}
-
-    holds for all i and b at once with probability :math:`1 - \beta`, so neither the number of
-    queries nor the budget need be known, and the run may stop whenever it likes.
+    ``bracket_anytime`` with :math:`A(b) = G^b` (``answers``) in Hoeffding's form,
+    :math:`\tau = \sqrt{c/(2u)}`: holds for all positions and numbers of releases at once with
+    probability :math:`1 - \beta`, so neither the number of queries nor the budget need be known,
+    and the run may stop whenever it likes.
 
     Assumes: i.i.d. units with values in [0, 1]; only the transcript leaves; grid fixed first.
     Vacuous when the result is 1 or more.
-
-    Args:
-        units: u, over how many parts the mean runs.
-        position: i, counted over all queries of the account, guesses included, repeats not.
-        releases_before: b, releases before this query.
-        answers: G, how many different answers a release can give.
-        failure: beta.
 
     Example:
         >>> facts = {"position": 50, "releases_before": 4, "answers": 401}
         >>> round(counting_anytime(10_000, **facts, failure=0.05), 3)
         0.051
     """
+    sequences = any_sequences(answers)
     bracket = bracket_anytime(
-        position=position,
-        releases_before=releases_before,
-        sequences=any_sequences(answers),
-        failure=failure,
+        position=position, releases_before=releases_before, sequences=sequences, failure=failure
     )
     return hoeffding_tolerance(bracket, units)
 
 
 def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failure: float) -> float:
-    r"""The same for a number of queries m and a budget B fixed beforehand.
-
-    A query that is answered has at most B - 1 releases before it; over all positions these are
-    :math:`\sum_{b<B} \binom{m}{b+1} G^b` functions:
+    r"""Return the distance for a number of queries m and a budget B fixed beforehand.
 
     .. math:: \tau = \sqrt{\frac{\ln(2/\beta) + \ln \sum_{b=0}^{B-1} \binom{m}{b+1} G^b}{2u}}
 
-    Covers the first m queries only, guesses too: what is between a guess and the holdout's mean
-    comes on top. Vacuous when the result is 1 or more.
+    Covers the first m queries only, guesses too: the distance between a guess and the holdout's
+    mean comes on top. Vacuous when the result is 1 or more.
 
     Example:
         >>> round(counting_fixed(10_000, queries=1000, budget=20, answers=100, failure=0.05), 3)
@@ -129,24 +112,18 @@ def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failu
 def counting_data_dependent(
     units: int, *, queries: int, releases_before: int, answers: int, failure: float
 ) -> float:
-    r"""The same for m fixed queries, paying for the releases that were made, not for the budget.
+    r"""Return the distance for m fixed queries, paying for releases made, not for the budget.
 
-    b releases before a query get the share :math:`6/(\pi^2 (b+1)^2)` of the failure, so it holds
-    for all b at once:
-
-    .. math:: \tau = \sqrt{\frac{\ln(2/\beta) + \ln\binom{m}{b+1} + b \ln G + \ln(\pi^2/6)
-        + 2 \ln(b+1)}{2u}}
+    ``bracket_data_dependent`` with :math:`A(b) = G^b` in Hoeffding's form.
 
     Example:
         >>> facts = {"queries": 1000, "answers": 100, "failure": 0.05}
         >>> round(counting_data_dependent(10_000, releases_before=19, **facts), 3)
         0.098
     """
+    sequences = any_sequences(answers)
     bracket = bracket_data_dependent(
-        queries=queries,
-        releases_before=releases_before,
-        sequences=any_sequences(answers),
-        failure=failure,
+        queries=queries, releases_before=releases_before, sequences=sequences, failure=failure
     )
     return hoeffding_tolerance(bracket, units)
 
@@ -207,6 +184,8 @@ def bracket_all_released(*, queries: int, answers: int, failure: float) -> float
 
 def ladder_error(units: int, queries: int, step: float, failure: float) -> float:
     r"""Return the largest distance between the Ladder's best and the best true value.
+
+    Its own theorem (Blum and Hardt 2015, arXiv 1502.04585):
 
     .. math:: P\left(\exists t: |\min_{i \le t} P_i - R_t| > e + \eta\right)
         \le \exp\left(-2e^2 n + (1/\eta + 2)\ln(4m/\eta) + 1\right)

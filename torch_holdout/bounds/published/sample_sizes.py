@@ -96,7 +96,7 @@ def sparse_size(
 @final
 @dataclass(frozen=True)
 class EffectiveRoundsSize:
-    """What EffectiveRounds asks for: parameters and examples.
+    """The parameters and examples that EffectiveRounds needs.
 
     Example:
         >>> size = effective_rounds_size(rounds=5, tolerance=0.1, failure=0.05)
@@ -136,7 +136,7 @@ def effective_rounds_size(rounds: int, tolerance: float, failure: float) -> Effe
 @final
 @dataclass(frozen=True)
 class MultiplicativeWeightsSize:
-    """What private multiplicative weights ask for.
+    """The parameters and examples that private multiplicative weights need.
 
     Example:
         >>> size = multiplicative_weights_size(1024, 1000, 0.1, 0.05, epsilon=1.0)

@@ -1,7 +1,8 @@
-r"""Transfer theorems that no certificate here uses: sizes, expectations and other forms.
+r"""Transfer theorems that no certificate here uses: sizes, expectations, information in bits.
 
 Theorems 2.x are those of M. Lee's notes "Differential Privacy For Adaptive Queries", 1.x those of
-J. Sorrell's lecture 19, Theorems 9 to 11 and Corollary 7 those of arXiv 1411.2664.
+J. Sorrell's lecture 19, Theorems 9 to 11 and Corollary 7 those of arXiv 1411.2664;
+max-information is that of arXiv 1506.02629.
 """
 
 import math
