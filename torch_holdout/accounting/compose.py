@@ -22,7 +22,7 @@ _FINEST = 2e-6  # a step of loss distributions
 @final
 @dataclass(frozen=True)
 class Privacy:
-    """(epsilon, delta) for replacing one example, and how it was found.
+    """(epsilon, delta) for replacing one example, and the method that gave it.
 
     Example:
         >>> print(Privacy(1.0, 1e-6, "exact"))

@@ -7,7 +7,7 @@ functions was fixed without the holdout, so a one-query bound holds for it; a un
 shares of the failure holds for all. What differs below is the shares.
 
 Every function returns a *bracket* c: except with probability beta, :math:`u\,\mathrm{kl}(h \| P)
-\le c` for every query it speaks of, h the mean over u units and P the population's (Chernoff's
+\le c` for every query it covers, h the mean over u units and P the population's (Chernoff's
 bound, valid for independent values in [0, 1]). ``hoeffding_tolerance`` and ``kl_answer_interval``
 turn it into a distance and into an interval.
 
@@ -55,7 +55,7 @@ class Sequences:
         return 0.0
 
     def up_to(self, releases: int) -> float:
-        """Return the largest for at most that many releases.
+        """Return the largest logarithm for at most that many releases.
 
         Used where the claim about the last release stands for all before it: falling sequences
         become fewer again beyond G/2.

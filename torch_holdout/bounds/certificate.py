@@ -127,7 +127,7 @@ class Transcript:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """Where the population value of one answer lies, in the statistic's own units.
+    """An interval for the population value of one answer, in the statistic's own units.
 
     All intervals of releases hold at once with probability ``1 - failure``, and so do all intervals
     of guesses.

@@ -1,4 +1,4 @@
-"""How far an answer can be from the holdout's own mean: noise and its tails, grid, threshold."""
+"""Distances of answers from the holdout's own mean: noise and its tails, grid, threshold."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch_holdout.errors import InvalidArgumentError
 @final
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """How one statistic's value becomes an answer; normalised units.
+    """The way from one statistic's value to an answer; normalised units.
 
     Attributes:
         units: Over how many parts the mean runs.
@@ -85,7 +85,7 @@ class Channel:
         return max(self.answer_errors(budget)(failure / 2), comparison - self.threshold)
 
     def guess_error(self, failure: float, rounds: int, position: int) -> float:
-        """Bound how far a returned guess is from the holdout's mean, on the sides it speaks of."""
+        """Bound how far a returned guess is from the holdout's mean, on the sides it is about."""
         return self.threshold + self.comparison_error(failure, rounds, position)
 
 

@@ -152,7 +152,7 @@ class Mechanism(ABC):
         """Return what one answer, or one round of comparisons, costs; infinity without noise."""
 
     def charge_per_step(self, units: int) -> float:
-        """Return the same in the mechanism's currency."""
+        """Return ``epsilon_per_step`` in the mechanism's currency."""
         return self.epsilon_per_step(units)
 
     def release_charge(self, units: int) -> float:
@@ -224,7 +224,7 @@ class Mechanism(ABC):
 
     @property
     def estimation_sets(self) -> int | None:
-        """How many sets guesses come from, one discarded with each release; None if not so."""
+        """How many sets guesses come from, one discarded with each release; None without any."""
         return None
 
     def allows_fresh(self) -> bool:

@@ -55,7 +55,7 @@ class GaussianMechanism(AnswersEverything):
         return self.sigma * units * resolution
 
     def decide(self, query: Query) -> Decision:
-        """Release."""
+        """Release the noisy value."""
         noisy = query.total + query.noise.gaussian(self.sigma * query.levels)
         index = to_grid(noisy, query.levels, query.grid)
         return Decision(index=index, compared=False, opened=False, threshold=query.threshold)

@@ -48,5 +48,5 @@ class LaplaceMechanism(AnswersEverything):
         return self.epsilon
 
     def decide(self, query: Query) -> Decision:
-        """Release."""
+        """Release the noisy value."""
         return sparse_decision(query, None, 0.0, query.resolution / self.epsilon)

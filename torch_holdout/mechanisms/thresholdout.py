@@ -67,7 +67,7 @@ class Thresholdout(StaysNearGuess):
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
+        """Return kind and parameters."""
         return {
             "kind": self.kind,
             "threshold": float(self.threshold),

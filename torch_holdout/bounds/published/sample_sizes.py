@@ -1,4 +1,4 @@
-r"""How many examples private mechanisms need, with the constants that O() hides.
+r"""Sample sizes of private mechanisms, with the constants that O() hides.
 
 The mechanisms of Dwork et al. (arXiv 1411.2664, section 5) with the constants of Dwork and Roth's
 book, and the recipe of J. Sorrell's lecture 19, solved numerically. Values are in [0, 1].

@@ -41,7 +41,7 @@ def pure_overfitting(epsilon: float, units: int, failure: float) -> float:
 
 
 def pure_tolerance_two_sided(epsilon: float, units: int, failure: float) -> float:
-    r"""Return the same from one two-sided event instead of two one-sided ones.
+    r"""Return ``pure_tolerance`` from one two-sided event instead of two one-sided ones.
 
     :math:`\varepsilon \le \sqrt{\tau^2 - \ln 2/(2n)}` ensures :math:`3\sqrt2\,e^{-\tau^2 n}`
     (arXiv 1411.2664, after Theorem 11).
