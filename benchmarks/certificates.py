@@ -11,7 +11,7 @@ from functools import partial
 import torch_holdout as th
 from _measure import asked_quick, report
 from torch_holdout.accounting import PrivacyLoss, Pure
-from torch_holdout.bounds.private_answers import THEOREMS
+from torch_holdout.bounds.private_answers import THEOREMS, PrivateAnswers
 from torch_holdout.bounds.published import (
     ladder_best_step,
     ladder_error,
@@ -29,7 +29,8 @@ def about_privacy(size: int, budget: int) -> Bounds:
 
     def tolerance(theorem: Callable[..., float], sigma: float) -> float:
         loss = PrivacyLoss((Pure(1 / (sigma * size), 2 * budget),))
-        return theorem(size, loss, lambda beta: sigma * math.log(budget / beta), FAILURE)
+        answers = PrivateAnswers(size, loss, lambda beta: sigma * math.log(budget / beta), FAILURE)
+        return theorem(answers)
 
     scales = [math.exp(x / 3) for x in range(-36, 2)]
     return {

@@ -144,8 +144,8 @@ def plan(
 
     The other way round: torch-holdout plan --queries 200 --tolerance 0.05
     """
+    from torch_holdout.planning.explanation import print_plan
     from torch_holdout.planning.plan import plan as make
-    from torch_holdout.planning.table import print_plan
 
     with _plainly():
         made = make(

@@ -12,7 +12,7 @@ from torch_holdout.audit import Row, audit, epsilon_lower_bound, predictions
 from torch_holdout.audit.exact import Game, Step
 from torch_holdout.audit.holdouts import budget_rows, exact_rows, sampled_rows
 from torch_holdout.audit.predictions import prediction_rows
-from torch_holdout.bounds.clopper_pearson import clopper_pearson
+from torch_holdout.bounds.single_query import clopper_pearson
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import LaplaceMechanism, SparseVector
 from torch_holdout.prediction.mechanisms import PermuteAndFlip, SoftMajority

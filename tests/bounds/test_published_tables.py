@@ -124,6 +124,11 @@ def laplace(sigma, budget):
     return lambda failure: sigma * math.log(budget / failure)
 
 
+def answers_of(sigma, units, budget):
+    loss = loss_of(sigma, units, budget)
+    return pa.PrivateAnswers(units, loss, laplace(sigma, budget), BETA)
+
+
 @cells
 def test_pure_privacy(cell):
     units, _, budget = cell
@@ -134,11 +139,7 @@ def test_pure_privacy(cell):
         )(BETA / 2)
 
     assert best_noise(even_split) == close(TABLE[cell]["pure"])
-    ours = best_noise(
-        lambda sigma: pa.by_pure_privacy(
-            units, loss_of(sigma, units, budget), laplace(sigma, budget), BETA
-        )
-    )
+    ours = best_noise(lambda sigma: pa.by_pure_privacy(answers_of(sigma, units, budget)))
     assert 0.9 * TABLE[cell]["pure"] - 5e-4 <= ours <= TABLE[cell]["pure"] + 5e-4
 
 
@@ -154,11 +155,7 @@ def test_max_information(cell):
         return sampling + laplace(sigma, budget)(BETA / 4)
 
     assert best_noise(quarters) == close(TABLE[cell]["information"])
-    ours = best_noise(
-        lambda sigma: pa.by_max_information(
-            units, loss_of(sigma, units, budget), laplace(sigma, budget), BETA
-        )
-    )
+    ours = best_noise(lambda sigma: pa.by_max_information(answers_of(sigma, units, budget)))
     # A monitor needs no union over m, and the best split is not a quarter.
     assert 0.88 * TABLE[cell]["information"] - 5e-4 <= ours <= TABLE[cell]["information"] + 5e-4
 
@@ -178,7 +175,7 @@ def test_other_theorems_about_privacy(cell, column):
     }[column]
     scales = [math.exp(x / 4) for x in range(-40, 2)] if column == "accuracy" else None
     ours = best_noise(
-        lambda sigma: theorem(units, loss_of(sigma, units, budget), laplace(sigma, budget), BETA),
+        lambda sigma: theorem(answers_of(sigma, units, budget)),
         scales,
     )
     printed = TABLE[cell][column]

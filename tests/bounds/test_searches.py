@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch_holdout import bounds as tb
 from torch_holdout._shared.numeric_search import best_argument, smallest_value
 from torch_holdout.accounting import Concentrated, PrivacyLoss, Pure
-from torch_holdout.bounds import max_information, single_query, tails, transfer
-from torch_holdout.bounds.private_answers import THEOREMS, best_theorem
+from torch_holdout.bounds import channels, single_query, transfer
+from torch_holdout.bounds.private_answers import THEOREMS, PrivateAnswers, best_theorem
 
 settings_of_loss = st.tuples(
     st.integers(2, 10**6), st.floats(-5, 0), st.integers(1, 200), st.floats(0.001, 0.5)
@@ -26,7 +26,7 @@ def answers(units, log_sigma, budget, gaussian=False):
 
 def is_floor(theorem, true, below, *facts):
     """Whether a theorem that is told what it has to beat still says the truth about that."""
-    told = theorem(*facts, below)
+    told = theorem(PrivateAnswers(*facts, below))
     return told == true if true < below else below <= told <= true * (1 + 1e-12)
 
 
@@ -37,7 +37,7 @@ def test_a_theorem_that_cannot_win_is_not_below(name, given_, factor, gaussian):
     units, log_sigma, budget, failure = given_
     loss, error = answers(units, log_sigma, budget, gaussian)
     facts = (units, loss, error, failure)
-    true = THEOREMS[name](*facts)
+    true = THEOREMS[name](PrivateAnswers(*facts))
     if math.isfinite(true):
         assert is_floor(THEOREMS[name], true, factor * true, *facts)
 
@@ -45,10 +45,10 @@ def test_a_theorem_that_cannot_win_is_not_below(name, given_, factor, gaussian):
 def test_a_floor_that_is_too_high_is_caught():
     loss, error = answers(10_000, -2, 10)
     facts = (10_000, loss, error, 0.05)
-    true, name = best_theorem(*facts)
+    true, name = best_theorem(PrivateAnswers(*facts))
 
-    def hasty(*arguments):
-        return 1.1 * THEOREMS[name](*arguments)
+    def hasty(given_):
+        return 1.1 * THEOREMS[name](given_)
 
     assert is_floor(THEOREMS[name], true, 1.05 * true, *facts)
     assert not is_floor(hasty, true, 1.05 * true, *facts)
@@ -72,14 +72,14 @@ def test_kernels_are_the_checked_functions(units, failure, epsilon):
     pure = tb.pure_tolerance(epsilon, units, failure)
     assert transfer.pure_distance(epsilon, units, failure) == pure
     bits = tb.information_of_pure_iid(epsilon, units, failure)
-    assert max_information.bits_of_pure_iid(epsilon, units, failure) == bits
+    assert transfer.bits_of_pure_iid(epsilon, units, failure) == bits
     distance = tb.information_tolerance(units, bits, failure)
-    assert max_information.information_distance(units, bits, failure) == distance
+    assert transfer.information_distance(units, bits, failure) == distance
     for sides in (1, 2):
         tail = tb.laplace_tail(units, failure, two_sided=sides == 2)
-        assert tails.laplace_quantile(units, failure, sides) == tail
+        assert channels.laplace_quantile(units, failure, sides) == tail
         tail = tb.gaussian_tail(units, failure, two_sided=sides == 2)
-        assert tails.gaussian_quantile(units, failure, sides) == tail
+        assert channels.gaussian_quantile(units, failure, sides) == tail
     mean = failure
     low, high = tb.kl_interval(mean, epsilon)
     assert low == single_query.kl_edge(mean, 0.0, epsilon)

@@ -25,7 +25,8 @@ def of_pure(theorem):
     """A theorem about the privacy of ``count`` pure mechanisms of ``step`` each."""
 
     def tolerance(units, step, count, error, failure):
-        return theorem(units, PrivacyLoss((Pure(step, count),)), error, failure)
+        loss = PrivacyLoss((Pure(step, count),))
+        return theorem(pa.PrivateAnswers(units, loss, error, failure))
 
     tolerance.__name__ = theorem.__name__
     return tolerance

@@ -9,39 +9,20 @@ accurate an answer is belongs to ``bounds/``.
 from typing import Any
 
 from torch_holdout._shared.moved import old_name
-from torch_holdout.accounting.charges import (
-    Charge,
-    Concentrated,
-    DiscreteLaplace,
-    Pure,
-    SoftVote,
-)
+from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure, SoftVote
 from torch_holdout.accounting.compose import (
     Privacy,
     PrivacyLoss,
     compose,
     compose_advanced,
     compose_basic,
+    compose_mixed,
     epsilon_cap,
     group_privacy,
 )
-from torch_holdout.accounting.filters import (
-    capacity,
-    largest_parameter,
-    queries_for,
-)
-from torch_holdout.accounting.pld import (
-    compose_mixed,
-)
-from torch_holdout.accounting.pure import (
-    compose_pure,
-    delta_of_pure,
-)
-from torch_holdout.accounting.rdp import (
-    epsilon_of_rho,
-    rho_for,
-    rho_of_gaussian,
-)
+from torch_holdout.accounting.filters import capacity, largest_parameter, queries_for
+from torch_holdout.accounting.pure import compose_pure, delta_of_pure
+from torch_holdout.accounting.rdp import epsilon_of_rho, rho_for, rho_of_gaussian
 from torch_holdout.accounting.soft_majority import (
     expected_accuracy_sensitivity,
     soft_majority_epsilon,
@@ -75,19 +56,13 @@ __all__ = [
     "soft_majority_rdp",
 ]
 
-_MOVED = {
-    "best_order": "torch_holdout.accounting.filters",
-    "capacity_in_picos": "torch_holdout.accounting.filters",
-    "charge_in_picos": "torch_holdout.accounting.filters",
-    "divergence": "torch_holdout.accounting.filters",
-    "epsilon_of_rdp": "torch_holdout.accounting.rdp",
-    "epsilon_of_rho_simple": "torch_holdout.accounting.rdp",
-    "rdp_of_discrete_laplace": "torch_holdout.accounting.rdp",
-    "rdp_of_pure": "torch_holdout.accounting.rdp",
-    "rdp_of_rho": "torch_holdout.accounting.rdp",
-    "rho_of_pure": "torch_holdout.accounting.rdp",
-    "sampling_delta": "torch_holdout.accounting.compose",
+_HOMES = {
+    "compose": "sampling_delta",
+    "filters": "best_order capacity_in_picos charge_in_picos divergence",
+    "rdp": "epsilon_of_rdp epsilon_of_rho_simple rdp_of_discrete_laplace rdp_of_pure rdp_of_rho "
+    "rho_of_pure",
 }
+_MOVED = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

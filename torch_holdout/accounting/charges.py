@@ -1,4 +1,4 @@
-"""What a mechanism charges: its parameters, not a bare epsilon, so that it can be composed.
+"""Charges of mechanisms: their parameters, not a bare epsilon, so that they can be composed.
 
 Example:
     >>> from torch_holdout.accounting import Charge, compose

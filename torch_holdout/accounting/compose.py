@@ -4,21 +4,25 @@ Also the textbook compositions and group privacy (Dwork and Roth 2014, Theorems 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import reduce
+from typing import Any, final
 
 from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout._shared.text import up
-from torch_holdout.accounting.charges import Charge, Concentrated, Pure
+from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure
 from torch_holdout.accounting.pure import compose_pure
 from torch_holdout.accounting.rdp import epsilon_of_rdp, epsilon_of_rho, epsilon_of_rho_simple
+from torch_holdout.errors import InvalidArgumentError
+
+_FINEST = 2e-6  # a step of loss distributions
 
 
 @final
 @dataclass(frozen=True)
 class Privacy:
-    """(epsilon, delta) for replacing one example, and how it was found.
+    """(epsilon, delta) for replacing one example, and the method that gave it.
 
     Example:
         >>> print(Privacy(1.0, 1e-6, "exact"))
@@ -42,17 +46,13 @@ def compose(
 
     The charges must be fixed before the first answer (their order and the queries may be adaptive).
     If they are chosen along the way, fix a cap on the sum of epsilons or rhos instead and stop
-    before it is passed: ``epsilon_of_rho(cap, delta)``. What happens to have been charged is no
-    guarantee at a delta.
+    before it is passed: ``epsilon_of_rho(cap, delta)``. The sum of what has been
+    charged is not a guarantee at a delta.
 
-    Args:
-        charges: What is charged in all.
-        delta: At which delta; None for pure epsilon.
-        variation: Total variation between the sampler and its law, over all draws; adds
-            :math:`(1 + e^\varepsilon)\,\mathrm{TV}` to delta.
+    Without ``delta`` it is pure epsilon. ``variation`` is the total variation between the sampler
+    and its law, over all draws: it adds :math:`(1 + e^\varepsilon)\,\mathrm{TV}` to delta.
 
     Example:
-        >>> from torch_holdout.accounting import Pure
         >>> compose([Pure(0.01, count=200)]).epsilon
         2.0
         >>> privacy = compose([Pure(0.01, count=200)], delta=1e-6)
@@ -63,14 +63,12 @@ def compose(
     if delta is not None:
         require_between("delta", delta, 0, 1, ends=False)
     charged = [charge for charge in charges if charge.count]
-    methods: dict[str, Callable[[], float]] = {
-        "basic": lambda: math.fsum(charge.count * charge.epsilon for charge in charged)
-    }
+    loss = PrivacyLoss(tuple(charged))
+    epsilons = {"basic": loss.pure}
     if delta is not None:
-        methods["exact"] = lambda: _exact(charged, delta)
-        methods["zCDP"] = lambda: epsilon_of_rho(math.fsum(c.count * c.rho for c in charged), delta)
-        methods["Renyi"] = lambda: _renyi(charged, delta)
-    epsilons = {name: method() for name, method in methods.items()}
+        epsilons["exact"] = _exact(charged, delta)
+        epsilons["zCDP"] = epsilon_of_rho(loss.rho, delta)
+        epsilons["Renyi"] = _renyi(charged, delta)
     method, epsilon = min(epsilons.items(), key=lambda item: item[1])
     return Privacy(epsilon, (delta or 0.0) + sampling_delta(epsilon, variation), method)
 
@@ -91,11 +89,7 @@ def sampling_delta(epsilon: float, variation: float) -> float:
 def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> float:
     r"""Return the epsilon of a full sparse-vector budget at ``delta``, replacing one example.
 
-    ``steps`` has one :math:`a = 1/(u\sigma)` for each distinct units value. B releases are B
-    answers and at most B rounds of comparisons at the largest a; each other units value may leave
-    one more round open. Rounds of different units values interleave, which pure mechanisms may
-    (concurrent composition, Vadhan and Wang 2021). Constant from creation, so it covers adaptive
-    queries and stopping early.
+    Constant from creation, so it covers adaptive queries and stopping early (``sparse_charges``).
 
     Example:
         >>> epsilon_cap([0.1], budget=20)
@@ -105,11 +99,19 @@ def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> 
         >>> round(epsilon_cap([0.01], budget=100, delta=1e-6), 3)
         0.572
     """
-    ordered = sorted(steps, reverse=True)
-    if math.isinf(ordered[0]):
-        return math.inf
-    charges = [Pure(ordered[0], 2 * budget), *(Pure(step) for step in ordered[1:])]
-    return compose(charges, delta).epsilon
+    return compose(sparse_charges(steps, budget), delta).epsilon
+
+
+def sparse_charges(steps: list[float], budget: int) -> list[Charge]:
+    r"""Return what a full sparse-vector budget charges.
+
+    ``steps`` has one :math:`a = 1/(u\sigma)` for each distinct units value. B releases are B
+    answers and at most B rounds of comparisons at the largest a; each other units value may leave
+    one more round open. Rounds of different units values interleave, which pure mechanisms may
+    (concurrent composition, Vadhan and Wang 2021).
+    """
+    largest, *others = sorted(steps, reverse=True)
+    return [Pure(largest, 2 * budget), *map(Pure, others)]
 
 
 @final
@@ -118,7 +120,6 @@ class PrivacyLoss:
     """Charges that were fixed beforehand, all together.
 
     Example:
-        >>> from torch_holdout.accounting import Pure
         >>> loss = PrivacyLoss((Pure(0.01, count=200),))
         >>> loss.pure, round(loss.rho, 4), round(loss.at(1e-6), 3)
         (2.0, 0.01, 0.572)
@@ -183,11 +184,9 @@ def compose_advanced(
 
 
 def group_privacy(epsilon: float, group: int, delta: float = 0.0) -> tuple[float, float]:
-    r"""Return what replacing k examples costs.
+    r"""Return :math:`(k\varepsilon, k e^{(k-1)\varepsilon}\delta)`, for replacing k examples.
 
-    That is :math:`(k\varepsilon, k e^{(k-1)\varepsilon}\delta)`.
-
-    The statement for one example is (epsilon, delta). A delta above 1 says nothing.
+    One example costs (epsilon, delta). A delta above 1 says nothing.
 
     Example:
         >>> group_privacy(0.5, 3)
@@ -202,6 +201,30 @@ def group_privacy(epsilon: float, group: int, delta: float = 0.0) -> tuple[float
     return group * epsilon, math.exp(exponent) if exponent < 0 else 1.0
 
 
+def compose_mixed(charges: Sequence[Charge], delta: float) -> Privacy:
+    """Compose different kinds of charges numerically; never above ``compose``.
+
+    Needs ``pip install 'torch-holdout[accounting]'``. Losses are rounded up to a grid fine enough
+    for the smallest charge, so the result is an upper bound. Its functions are called directly: the
+    package's accountant ignores the count of randomised responses.
+
+    Example:
+        >>> answers = DiscreteLaplace(scale=6_553_600, sensitivity=65536, count=100)
+        >>> round(compose_mixed([Pure(0.01, count=100), answers], 1e-6).epsilon, 2)
+        0.57
+    """
+    require_between("delta", delta, 0, 1, ends=False)
+    without = compose(charges, delta)
+    pure = [charge for charge in charges if charge.count and charge.epsilon]
+    if not pure or any(isinstance(charge, Concentrated) for charge in pure):
+        return without
+    interval = max(_FINEST, min(1e-4, min(charge.epsilon for charge in pure) / 20))
+    parts = [_distribution(charge, interval).self_compose(charge.count) for charge in pure]
+    total = reduce(lambda total, part: total.compose(part), parts)
+    epsilon = float(total.get_epsilon_for_delta(delta))
+    return min(without, Privacy(epsilon, delta, "loss distribution"), key=lambda p: p.epsilon)
+
+
 def _exact(charged: list[Charge], delta: float) -> float:
     """Compose as many mechanisms of the largest epsilon; exact when all are alike."""
     if not charged or any(isinstance(charge, Concentrated) for charge in charged):
@@ -214,6 +237,20 @@ def _renyi(charged: list[Charge], delta: float) -> float:
     if any(math.isinf(charge.rho) for charge in charged):
         return math.inf
     curves = [(charge.count, charge.curve()) for charge in charged]
-    return epsilon_of_rdp(
-        lambda alpha: math.fsum(count * curve(alpha) for count, curve in curves), delta
-    )
+    return epsilon_of_rdp(lambda alpha: math.fsum(k * curve(alpha) for k, curve in curves), delta)
+
+
+def _distribution(charge: Charge, interval: float) -> Any:
+    try:
+        from dp_accounting.pld import common
+        from dp_accounting.pld import privacy_loss_distribution as pld
+    except ImportError:
+        raise InvalidArgumentError(
+            "Expected dp-accounting: pip install 'torch-holdout[accounting]', or use compose()."
+        ) from None
+    if isinstance(charge, DiscreteLaplace) and charge.sensitivity <= 1000:
+        return pld.from_discrete_laplace_mechanism(
+            1 / charge.scale, sensitivity=charge.sensitivity, value_discretization_interval=interval
+        )
+    pure = common.DifferentialPrivacyParameters(charge.epsilon, 0)
+    return pld.from_privacy_parameters(pure, value_discretization_interval=interval)

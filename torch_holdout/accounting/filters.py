@@ -4,22 +4,22 @@ Renyi divergences of one order add up, also when each mechanism is chosen after 
 before it, as long as the order was fixed first and a charge that would pass the capacity is refused
 (Feldman and Zrnic 2021). The order infinity is pure epsilon.
 
-Amounts are kept as whole picos (10^-12): charges rounded up, capacities rounded down, so that a sum
-of a million charges is exact.
+Amounts are kept as whole picos: charges rounded up, capacities rounded down.
 """
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR
 
 from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout._shared.numeric_search import best_argument, zero_between
 from torch_holdout.accounting.charges import Charge
+from torch_holdout.accounting.picos import decimal_in_picos
 from torch_holdout.errors import InvalidArgumentError
 
 _LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
-_PLACES = 12
 _MANY = 2**62
+ChargeAt = Callable[[float], Charge]
 
 
 def capacity(epsilon: float, delta: float | None, order: float) -> float:
@@ -30,10 +30,8 @@ def capacity(epsilon: float, delta: float | None, order: float) -> float:
         (Canonne, Kamath and Steinke 2020; ``rdp.epsilon_at_order`` solved for R), and R at most
         epsilon at the order infinity. Negative where the order cannot give epsilon at all.
 
-    Args:
-        epsilon: Of the whole budget.
-        delta: Of the whole budget; None for pure epsilon, which only the order infinity gives.
-        order: Above 1, or infinite.
+    Epsilon and delta are those of the whole budget; delta None is pure epsilon, which only the
+    order infinity gives.
 
     Example:
         >>> round(capacity(2.0, 1e-5, order=10.0), 4), capacity(2.0, None, order=math.inf)
@@ -72,7 +70,7 @@ def charge_in_picos(charge: Charge, order: float) -> int | None:
         (50000000000, None)
     """
     amount = divergence(charge, order)
-    return None if math.isinf(amount) else _picos(amount, ROUND_CEILING)
+    return None if math.isinf(amount) else decimal_in_picos(amount, ROUND_CEILING)
 
 
 def capacity_in_picos(epsilon: float, delta: float | None, order: float) -> int:
@@ -82,7 +80,7 @@ def capacity_in_picos(epsilon: float, delta: float | None, order: float) -> int:
         >>> capacity_in_picos(2.0, None, math.inf)
         2000000000000
     """
-    return max(0, _picos(capacity(epsilon, delta, order), ROUND_FLOOR))
+    return max(0, decimal_in_picos(capacity(epsilon, delta, order), ROUND_FLOOR))
 
 
 def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
@@ -101,18 +99,19 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
     _require_budget(epsilon, delta)
     if delta is None:
         return math.inf
-    price = _price(charge, epsilon, delta)
+    curve = charge.curve()
+
+    def price(log: float) -> float:
+        order = 1 + math.exp(log)
+        room = _room(epsilon, delta, order)
+        return curve(order) / room if room > 0 else math.inf
+
     log = best_argument(price, _LOWEST, _HIGHEST)
     return math.inf if charge.epsilon <= price(log) * epsilon else 1 + math.exp(log)
 
 
 def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
-    """Return how many mechanisms of this kind a budget pays for.
-
-    Args:
-        charge: What one costs; its count does not matter.
-        epsilon: Of the whole budget.
-        delta: Of the whole budget; None for pure epsilon, which adds up.
+    """Return how many mechanisms of this kind a budget pays for; the charge's count is not read.
 
     Example:
         >>> from torch_holdout.accounting import Concentrated, Pure, SoftVote
@@ -121,19 +120,18 @@ def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
         >>> queries_for(SoftVote(0.05, num_parts=50, num_classes=10), 2.0, 1e-5)
         186
     """
-    return _count(charge, epsilon, delta, best_order(charge, epsilon, delta))
+    order = best_order(charge, epsilon, delta)
+    each = charge_in_picos(charge, order)
+    if each is None:
+        return 0
+    room = capacity_in_picos(epsilon, delta, order)
+    return min(_MANY, room // each) if each else _MANY
 
 
-def largest_parameter(
-    charge: Callable[[float], Charge], queries: int, epsilon: float, delta: float | None
-) -> float:
+def largest_parameter(charge: ChargeAt, queries: int, epsilon: float, delta: float | None) -> float:
     """Return the largest parameter at which a budget still pays for this many mechanisms.
 
-    Args:
-        charge: What one mechanism costs at a parameter above 0; more for a larger one.
-        queries: How many are wanted.
-        epsilon: Of the whole budget.
-        delta: Of the whole budget; None for pure epsilon.
+    ``charge`` gives what one mechanism costs at a parameter above 0; more for a larger one.
 
     Example:
         >>> from torch_holdout.accounting import Pure
@@ -155,9 +153,7 @@ def largest_parameter(
     return parameter
 
 
-def _balanced(
-    charge: Callable[[float], Charge], queries: int, epsilon: float, delta: float | None
-) -> float:
+def _balanced(charge: ChargeAt, queries: int, epsilon: float, delta: float | None) -> float:
     """Solve cost = capacity on logarithmic axes, where it is nearly a straight line."""
 
     def excess(log: float) -> float:
@@ -178,17 +174,6 @@ def _balanced(
     return math.exp(zero_between(excess, min(before, now), max(before, now)))
 
 
-def _price(charge: Charge, epsilon: float, delta: float) -> Callable[[float], float]:
-    curve = charge.curve()
-
-    def price(log: float) -> float:
-        order = 1 + math.exp(log)
-        room = _room(epsilon, delta, order)
-        return curve(order) / room if room > 0 else math.inf
-
-    return price
-
-
 def _room(epsilon: float, delta: float, order: float) -> float:
     """Solve ``epsilon_at_order`` for the divergence.
 
@@ -197,20 +182,6 @@ def _room(epsilon: float, delta: float, order: float) -> float:
     """
     rest = (math.log(1 / delta) - math.log(order)) / (order - 1)
     return epsilon - math.log1p(-1 / order) - rest
-
-
-def _count(charge: Charge, epsilon: float, delta: float | None, order: float) -> int:
-    each = charge_in_picos(charge, order)
-    if each is None:
-        return 0
-    room = capacity_in_picos(epsilon, delta, order)
-    return min(_MANY, room // each) if each else _MANY
-
-
-def _picos(amount: float, rounding: str) -> int:
-    """Take the shortest decimal that is this number: 0.1 is 0.1, not a little more."""
-    scaled = Decimal(repr(float(amount))).scaleb(_PLACES)
-    return int(scaled.to_integral_value(rounding=rounding))
 
 
 def _require_budget(epsilon: float, delta: float | None) -> None:

@@ -16,7 +16,7 @@ from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout.accounting.rdp import simple_epsilon
 
 _EXACT_UP_TO = 100_000
-_ROUNDING = 1e-8  # of a delta: more than double precision takes away from so many mechanisms
+_ROUNDING = 1e-8  # of a delta: more than double precision loses over that many mechanisms
 
 
 @lru_cache(maxsize=256)
@@ -60,21 +60,18 @@ def delta_of_pure(epsilon: float, count: int, at: float) -> float:
     """
     if at >= count * epsilon:
         return 0.0
-    log_all = count * _log1p_exp(epsilon)
+    log_one = epsilon + math.log1p(math.exp(-epsilon))
+    log_all = count * log_one
     # The number of losses is binomial: outside 27 sqrt(k) it has less than e^-1458 of the mass.
-    mean, reach = count * math.exp(-_log1p_exp(epsilon)), 27 * math.sqrt(count)
+    mean, reach = count * math.exp(-log_one), 27 * math.sqrt(count)
     first, last = max(0, math.floor(mean - reach)), min(count, math.ceil(mean + reach))
     terms = []
     for losses in range(first, last + 1):
         margin = (count - 2 * losses) * epsilon - at
         if margin <= 0:
             break
-        log_weight = (
-            log_binomial(count, losses)
-            + (count - losses) * epsilon
-            + math.log(-math.expm1(-margin))
-        )
-        terms.append(math.exp(log_weight - log_all))
+        log_weight = log_binomial(count, losses) + (count - losses) * epsilon
+        terms.append(math.exp(log_weight + math.log(-math.expm1(-margin)) - log_all))
     return min(1.0, math.fsum(terms))
 
 
@@ -97,7 +94,3 @@ def log_binomial(n: int, k: int) -> float:
 
 def _stirling(n: int) -> float:
     return 1 / (12 * n) - 1 / (360 * n**3)
-
-
-def _log1p_exp(x: float) -> float:
-    return x + math.log1p(math.exp(-x))

@@ -10,7 +10,6 @@ largest value over ordered pairs covers both directions.
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ Array = npt.NDArray[np.float64]
 
 
 def soft_majority_epsilon(eta: float, num_parts: int, num_classes: int) -> float:
-    r"""Return the exact pure epsilon of one soft majority when one member changes.
+    r"""Return the exact pure epsilon of one soft majority of r parts when one member changes.
 
     Guarantee:
         The largest log ratio is :math:`\eta - \ln W` for class b, and W is smallest when all r
@@ -37,18 +36,15 @@ def soft_majority_epsilon(eta: float, num_parts: int, num_classes: int) -> float
 
         between :math:`\eta` (one part) and :math:`2\eta` (many). One member replaced.
 
-    Args:
-        eta: Weight of one vote.
-        num_parts: Votes, r.
-        num_classes: Classes, C.
-
     Example:
         >>> round(soft_majority_epsilon(0.1, num_parts=50, num_classes=10), 4)
         0.1933
         >>> soft_majority_epsilon(0.1, num_parts=1, num_classes=10)
         0.1
     """
-    _require(eta, num_parts, num_classes)
+    require_between("eta", eta, 0, 1e6)
+    require_whole("num_parts", num_parts, 1, 2**20)
+    require_whole("num_classes", num_classes, 2, 2**20)
     if num_parts == 1:
         return eta
     if eta <= 1:
@@ -79,17 +75,11 @@ def soft_majority_rdp(eta: float, num_parts: int, num_classes: int) -> Curve:
         is :math:`2\eta`), nor above the curve of the exact epsilon; where double precision ends
         only these two are used. One member replaced.
 
-    Args:
-        eta: Weight of one vote.
-        num_parts: Votes, r.
-        num_classes: Classes, C.
-
     Example:
         >>> curve = soft_majority_rdp(0.05, num_parts=50, num_classes=10)
         >>> round(curve(10.0), 5), round(10 * 0.05**2 / 2, 5)
         (0.00581, 0.0125)
     """
-    _require(eta, num_parts, num_classes)
     epsilon = soft_majority_epsilon(eta, num_parts, num_classes)
     response = rdp_of_pure(epsilon)
     scans = eta >= _SMALLEST_ETA and eta * num_parts <= _LARGEST_EXPONENT
@@ -120,18 +110,11 @@ def expected_accuracy_sensitivity(eta: float) -> float:
     return math.tanh(eta / 2)
 
 
-class _Rays(NamedTuple):
-    """A, B and the least and most that the other classes weigh, for every difference."""
-
-    a: Array
-    b: Array
-    least: Array
-    most: Array
-
-
 @lru_cache(maxsize=2)
-def _rays(eta: float, num_parts: int, num_classes: int) -> _Rays:
-    r"""Return one entry for each difference :math:`d = v_a - v_b`, in units of A.
+def _rays(eta: float, num_parts: int, num_classes: int) -> tuple[Array, Array, Array]:
+    r"""Return B and the least and most that the other classes weigh, in units of A.
+
+    One entry for each difference :math:`d = v_a - v_b`.
 
     With d fixed, :math:`(p_a, p_b)` moves on a ray, and the other classes weigh less against A the
     larger v_a is, because they have fewer votes: the largest v_a and an even spread of the rest is
@@ -143,43 +126,36 @@ def _rays(eta: float, num_parts: int, num_classes: int) -> _Rays:
     if not others:
         paired = (num_parts + difference) % 2 == 0
         b = np.exp(-eta * difference[paired])
-        return _Rays(np.ones_like(b), b, np.zeros_like(b), np.zeros_like(b))
+        return b, np.zeros_like(b), np.zeros_like(b)
     single = num_parts + difference - 2 * high  # 0 or 1 vote is left for the others ...
     least = (others + single * math.expm1(eta)) * np.exp(-eta * high)
     left = num_parts + difference - 2 * low  # ... or as many as can be, all on one class
     most = np.exp(eta * (left - low)) + (others - 1) * np.exp(-eta * low)
-    b = np.exp(-eta * difference)
-    return _Rays(np.ones_like(b), b, least, most)
+    return np.exp(-eta * difference), least, most
 
 
 @lru_cache(maxsize=4096)
 def _scanned(eta: float, num_parts: int, num_classes: int, alpha: float) -> float:
-    a, b, least, most = _rays(eta, num_parts, num_classes)
+    b, least, most = _rays(eta, num_parts, num_classes)
     power = (alpha - 1) * eta
     fade = math.exp(-power)
-    x = (a - b * fade) * -math.expm1(-power)  # X in units of exp(power), so nothing overflows
-    y = (a - b * math.exp(eta)) * math.expm1(-eta)
+    x = (1 - b * fade) * -math.expm1(-power)  # X in units of exp(power), so nothing overflows
+    y = (1 - b * math.exp(eta)) * math.expm1(-eta)
     slope = (alpha - 1) * fade * y + x
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = -alpha * x * y / slope - a - b
+        rest = -alpha * x * y / slope - 1 - b
     # X and Y of one sign: it only rises or only falls with s, and an end of the range is best.
     rest = np.where(x * y < 0, rest, np.where(slope > 0, least, most))
     rest = np.clip(rest, least, most)
-    total = a + b + rest
+    total = 1 + b + rest
     if eta <= _CLOSE:
         first = np.log1p(y / total)
     else:  # 1 + sY would cancel
-        first = np.log((rest + a * math.exp(-eta) + b * math.exp(eta)) / total)
+        first = np.log((rest + math.exp(-eta) + b * math.exp(eta)) / total)
     if power <= _CLOSE:
         second = np.log1p(x * math.exp(power) / total)
     else:
-        second = power + np.log((a + fade * (rest + b * fade)) / total)
+        second = power + np.log((1 + fade * (rest + b * fade)) / total)
     largest = float(np.max((alpha - 1) * first + second))
     # What rounding may have taken away: a few units of the last digit of either logarithm.
     return (largest + _ROUNDING * (power + alpha * (eta > _CLOSE))) / (alpha - 1)
-
-
-def _require(eta: float, num_parts: int, num_classes: int) -> None:
-    require_between("eta", eta, 0, 1e6)
-    require_whole("num_parts", num_parts, 1, 2**20)
-    require_whole("num_classes", num_classes, 2, 2**20)

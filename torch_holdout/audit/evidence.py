@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from torch_holdout.bounds.clopper_pearson import clopper_pearson
+from torch_holdout.bounds.single_query import clopper_pearson
 
 _SLACK = 1e-3  # what truncating the noise can add to an exact loss
 

@@ -21,30 +21,16 @@ from torch_holdout.bounds.brackets import (
     kl_answer_interval,
     monotone_sequences,
 )
-from torch_holdout.bounds.certificate import (
-    Certificate,
-    certify_transcript,
-)
-from torch_holdout.bounds.max_information import (
-    information_of_pure,
-    information_of_pure_iid,
-    information_tolerance,
-)
-from torch_holdout.bounds.regulariser import (
-    convex_regulariser,
-)
-from torch_holdout.bounds.single_query import (
-    binary_kl,
-    hoeffding,
-    kl_interval,
-)
-from torch_holdout.bounds.tails import (
-    gaussian_tail,
-    laplace_tail,
-)
+from torch_holdout.bounds.certificate import Certificate, certify_transcript
+from torch_holdout.bounds.channels import gaussian_tail, laplace_tail
+from torch_holdout.bounds.regulariser import convex_regulariser
+from torch_holdout.bounds.single_query import binary_kl, hoeffding, kl_interval
 from torch_holdout.bounds.transfer import (
     accuracy_transfer,
     information_mse,
+    information_of_pure,
+    information_of_pure_iid,
+    information_tolerance,
     monitor_tolerance,
     pure_tolerance,
 )

@@ -7,7 +7,7 @@ functions was fixed without the holdout, so a one-query bound holds for it; a un
 shares of the failure holds for all. What differs below is the shares.
 
 Every function returns a *bracket* c: except with probability beta, :math:`u\,\mathrm{kl}(h \| P)
-\le c` for every query it speaks of, h the mean over u units and P the population's (Chernoff's
+\le c` for every query it covers, h the mean over u units and P the population's (Chernoff's
 bound, valid for independent values in [0, 1]). ``hoeffding_tolerance`` and ``kl_answer_interval``
 turn it into a distance and into an interval.
 
@@ -36,11 +36,7 @@ _LARGEST_FIXED = 10**6
 @final
 @dataclass(frozen=True)
 class Sequences:
-    r"""How many sequences b releases can form: calling it gives :math:`\ln A(b)`.
-
-    ``rule`` is ``"any"``, ``"falling"``, ``"monotone"`` or ``"bits"``; see the functions that make
-    them.
-    """
+    r"""The number of sequences that b releases can form: calling it gives :math:`\ln A(b)`."""
 
     rule: Literal["any", "falling", "monotone", "bits"]
     answers: int
@@ -59,7 +55,7 @@ class Sequences:
         return 0.0
 
     def up_to(self, releases: int) -> float:
-        """Return the largest for at most that many releases.
+        """Return the largest logarithm for at most that many releases.
 
         Used where the claim about the last release stands for all before it: falling sequences
         become fewer again beyond G/2.
@@ -131,13 +127,8 @@ def bracket_anytime(
 
     Shares :math:`6/(\pi^2 i^2)` and :math:`6/(\pi^2 (b+1)^2)`: :math:`c = \ln(2/\beta) +
     \ln\binom{i-1}{b} + \ln A(b) + \ln(\pi^4/36) + 2\ln i + 2\ln(b+1)` for all i and b at once. The
-    run may stop whenever it likes.
-
-    Args:
-        position: i, counted over all queries of the account, guesses included, repeats not.
-        releases_before: b.
-        sequences: :math:`\ln A`.
-        failure: beta.
+    run may stop whenever it likes. i counts all queries of the account, guesses included, repeats
+    not; b is ``releases_before``.
 
     Example:
         >>> facts = {"position": 50, "releases_before": 4, "failure": 0.05}
@@ -186,7 +177,7 @@ def bracket_planned(
 
 
 def worst_releases(position: int, budget: int, sequences: Sequences) -> int:
-    """Return how many earlier releases make the query at a position most uncertain.
+    """Return the number of earlier releases that makes the query at a position most uncertain.
 
     The anytime bracket is concave in their number: with few of them there is little to count, and
     with nearly all earlier queries released there is little choice of which.

@@ -1,4 +1,4 @@
-"""What the published numbers are worth: a distance to the population, with its theorem."""
+"""The certificate of published numbers: their distance to the population, with its theorem."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from torch_holdout.bounds.brackets import (
     monotone_sequences,
 )
 from torch_holdout.bounds.channels import Channel
-from torch_holdout.bounds.private_answers import THEOREMS, best_theorem
+from torch_holdout.bounds.private_answers import THEOREMS, PrivateAnswers, best_theorem
 
 Kind = Literal["release", "guess"]
 SMALLEST_FAILURE = 1e-100
@@ -127,7 +127,7 @@ class Transcript:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """Where the population value of one answer lies, in the statistic's own units.
+    """An interval for the population value of one answer, in the statistic's own units.
 
     All intervals of releases hold at once with probability ``1 - failure``, and so do all intervals
     of guesses.
@@ -177,16 +177,17 @@ def certify_transcript(
     before = max(0, transcript.releases - 1)
     guessed_at = max(1, transcript.queries)
     guessed_after = min(transcript.releases, guessed_at - 1, transcript.budget - 1)
+    others = f"guesses by {_counting(transcript.planned)}; " if theorem in THEOREMS else ""
     sequences = sequences_of(channels.values())
-    released, guessed = {}, {}
+    released: dict[str, float] = {}
+    guessed: dict[str, float] = {}
     for channel in set(channels.values()):
         claims = _Claims(transcript, channel, sequences, failure)
-        release = claims.release(position, before, theorem)
-        guess = None if channel.rule is None else claims.guess(guessed_at, guessed_after)
-        for name in (name for name, own in channels.items() if own == channel):
-            released[name] = release
-            if guess is not None:
-                guessed[name] = guess
+        names = [name for name, own in channels.items() if own == channel]
+        released |= dict.fromkeys(names, claims.tolerance("release", position, before, theorem))
+        if channel.rule is not None:
+            guess = claims.tolerance("guess", guessed_at, guessed_after, theorem)
+            guessed |= dict.fromkeys(names, guess)
     return Certificate(
         tolerance=max(released.values()),
         guess_tolerance=max(guessed.values(), default=None),
@@ -195,9 +196,7 @@ def certify_transcript(
         failure=failure,
         releases=transcript.releases,
         theorem=theorem,
-        covers=f"guesses by {_counting(transcript.planned)}; {COVERS}"
-        if theorem in THEOREMS
-        else COVERS,
+        covers=others + COVERS,
         assumptions=ASSUMPTIONS,
         one_sided_guesses=any(c.rule == "improvement" for c in channels.values()),
     )
@@ -252,22 +251,19 @@ class _Claims:
     sequences: Sequences
     failure: float
 
-    def release(self, position: int, before: int, theorem: str) -> float:
-        if theorem in THEOREMS and self.transcript.loss is not None:
-            return _private_tolerance(
-                self.channel, self.transcript.budget, self.transcript.loss, self.failure, theorem
-            )
-        return self._sampling(position, before) + self._error("release", position)
-
-    def guess(self, position: int, before: int) -> float:
-        return self._sampling(position, before) + self._error("guess", position)
+    def tolerance(self, kind: Kind, position: int, before: int, theorem: str) -> float:
+        facts, channel = self.transcript, self.channel
+        if kind == "release" and theorem in THEOREMS and facts.loss is not None:
+            return _private_tolerance(channel, facts.budget, facts.loss, self.failure, theorem)
+        sampling = hoeffding_tolerance(self._bracket(position, before), channel.units)
+        return sampling + channel.quantisation + self._error(kind, position)
 
     def interval(
         self, kind: Kind, position: int, before: int, value: float, theorem: str
     ) -> tuple[float, float]:
         channel = self.channel
         if kind == "release" and theorem in THEOREMS:
-            distance = self.release(position, before, theorem)
+            distance = self.tolerance(kind, position, before, theorem)
             low, high = value - distance, value + distance
         else:
             low, high = kl_answer_interval(
@@ -278,24 +274,21 @@ class _Claims:
             low, high = (low, 1.0) if channel.mode == "min" else (0.0, high)
         return max(0.0, low), min(1.0, high)
 
-    def _sampling(self, position: int, before: int) -> float:
-        distance = hoeffding_tolerance(self._bracket(position, before), self.channel.units)
-        return distance + self.channel.quantisation
-
     def _bracket(self, position: int, before: int) -> float:
         # With noise, half of the failure is for the noise.
         share = self.failure if self.channel.sigma == 0 else self.failure / 2
-        if self.transcript.planned is None:
+        facts, sequences = self.transcript, self.sequences
+        if facts.planned is None:
             return bracket_anytime(
-                position=position, releases_before=before, sequences=self.sequences, failure=share
+                position=position, releases_before=before, sequences=sequences, failure=share
             )
         return bracket_planned(
             position=position,
             releases_before=before,
-            sequences=self.sequences,
+            sequences=sequences,
             failure=share,
-            queries=self.transcript.planned,
-            budget=self.transcript.budget,
+            queries=facts.planned,
+            budget=facts.budget,
         )
 
     def _error(self, kind: Kind, position: int) -> float:
@@ -344,25 +337,13 @@ def _choice(
     if any(channel.rule == "improvement" for channel in channels):
         return counting
     last = max(budget, planned or 0)
-    end = Transcript(
-        queries=last,
-        releases=budget,
-        last_release=last,
-        budget=budget,
-        rounds=rounds,
-        planned=planned,
-    )
+    facts = {"queries": last, "releases": budget, "last_release": last, "budget": budget}
+    end = Transcript(**facts, rounds=rounds, planned=planned, loss=None)
     worst = min(channels, key=lambda channel: channel.grid)
-    counted = _Claims(end, worst, sequences_of(channels), failure).release(
-        last, budget - 1, counting
-    )
-    private, theorem = best_theorem(
-        worst.units,
-        loss,
-        worst.answer_errors(budget),
-        failure,
-        below=counted,
-    )
+    claims = _Claims(end, worst, sequences_of(channels), failure)
+    counted = claims.tolerance("release", last, budget - 1, counting)
+    errors = worst.answer_errors(budget)
+    private, theorem = best_theorem(PrivateAnswers(worst.units, loss, errors, failure, counted))
     return theorem if private + worst.quantisation < counted else counting
 
 
@@ -370,5 +351,5 @@ def _choice(
 def _private_tolerance(
     channel: Channel, budget: int, loss: PrivacyLoss, failure: float, theorem: str
 ) -> float:
-    distance = THEOREMS[theorem](channel.units, loss, channel.answer_errors(budget), failure)
-    return distance + channel.quantisation
+    answers = PrivateAnswers(channel.units, loss, channel.answer_errors(budget), failure)
+    return THEOREMS[theorem](answers) + channel.quantisation

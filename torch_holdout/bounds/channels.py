@@ -1,16 +1,17 @@
-"""How far an answer can be from the holdout's own mean: noise, grid and threshold."""
+"""Distances of answers from the holdout's own mean: noise and its tails, grid, threshold."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
 
-from torch_holdout.bounds.tails import gaussian_quantile, laplace_quantile, laplace_tail
+from torch_holdout.errors import InvalidArgumentError
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """How one statistic's value becomes an answer; normalised units.
+    """The way from one statistic's value to an answer; normalised units.
 
     Attributes:
         units: Over how many parts the mean runs.
@@ -50,15 +51,11 @@ class Channel:
 
     @property
     def quantisation(self) -> float:
-        """What rounding examples to levels can move a mean by."""
+        """The largest distance by which rounding examples to levels moves a mean."""
         return 0.5 / self.resolution
 
-    def answer_error(self, failure: float, budget: int) -> float:
-        """Bound the noise and rounding of all B answers, but for ``failure``."""
-        return self.answer_errors(budget)(failure)
-
     def answer_errors(self, budget: int) -> Callable[[float], float]:
-        """Return ``answer_error`` as a function of the failure, for searches."""
+        """Return a bound on noise and rounding of all B answers, as a function of the failure."""
         quantile = gaussian_quantile if self.noise == "gaussian" else laplace_quantile
         scale, levels, rounding = self.scale, self.levels, 0.5 / self.grid
         return lambda failure: quantile(scale, failure / budget, 2) / levels + rounding
@@ -83,12 +80,61 @@ class Channel:
         threshold, less the step.
         """
         if self.rule != "improvement" or self.sigma == 0:
-            return self.answer_error(failure, budget)
-        return max(
-            self.answer_error(failure / 2, budget),
-            self.comparison_error(failure / 2, rounds, position) - self.threshold,
-        )
+            return self.answer_errors(budget)(failure)
+        comparison = self.comparison_error(failure / 2, rounds, position)
+        return max(self.answer_errors(budget)(failure / 2), comparison - self.threshold)
 
     def guess_error(self, failure: float, rounds: int, position: int) -> float:
-        """Bound how far a returned guess is from the holdout's mean, on the sides it speaks of."""
+        """Bound how far a returned guess is from the holdout's mean, on the sides it is about."""
         return self.threshold + self.comparison_error(failure, rounds, position)
+
+
+def laplace_tail(scale: float, failure: float, *, two_sided: bool) -> int:
+    r"""Return the smallest k with :math:`P(X > k)` (or :math:`P(|X| > k)`) at most ``failure``.
+
+    For :math:`P(j) \propto q^{|j|}`, :math:`q = e^{-1/\mathrm{scale}}`, and :math:`k \ge 0`:
+    :math:`P(X > k) = q^{k+1}/(1+q)`; two-sided it is twice that.
+
+    Example:
+        >>> laplace_tail(50.0, 0.05, two_sided=True)
+        150
+        >>> laplace_tail(0.0, 0.05, two_sided=True)
+        0
+    """
+    _require(scale, failure)
+    return laplace_quantile(scale, failure, 2 if two_sided else 1)
+
+
+def laplace_quantile(scale: float, failure: float, sides: int) -> int:
+    """Return ``laplace_tail`` without checking the arguments, for searches."""
+    if scale == 0:
+        return 0
+    log_target = math.log(failure) - math.log(sides) + math.log1p(math.exp(-1 / scale))
+    # Rounded up generously: the logarithms are right to one part in 10^15.
+    return max(0, math.ceil(-log_target * scale * (1 + 1e-12)) - 1)
+
+
+def gaussian_tail(scale: float, failure: float, *, two_sided: bool) -> int:
+    r"""Return a k with :math:`P(X > k)` (or :math:`P(|X| > k)`) at most ``failure``.
+
+    The discrete Gaussian is as concentrated as the continuous one (Canonne, Kamath and Steinke
+    2020): :math:`P(X \ge k) \le e^{-k^2/(2s^2)}`.
+
+    Example:
+        >>> gaussian_tail(50.0, 0.05, two_sided=True)
+        136
+    """
+    _require(scale, failure)
+    return gaussian_quantile(scale, failure, 2 if two_sided else 1)
+
+
+def gaussian_quantile(scale: float, failure: float, sides: int) -> int:
+    """Return ``gaussian_tail`` without checking the arguments, for searches."""
+    return math.ceil(scale * math.sqrt(max(0.0, 2 * math.log(sides / failure))))
+
+
+def _require(scale: float, failure: float) -> None:
+    if not (scale >= 0 and math.isfinite(scale)):
+        raise InvalidArgumentError(f"Expected a finite scale, not negative, but got {scale!r}.")
+    if not failure > 0:
+        raise InvalidArgumentError(f"Expected `failure` above 0, but got {failure!r}.")

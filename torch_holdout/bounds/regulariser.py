@@ -2,10 +2,7 @@
 
 import math
 
-from torch_holdout._shared.checks import (
-    require_positive,
-    require_units,
-)
+from torch_holdout._shared.checks import require_positive, require_units
 
 
 def convex_regulariser(
@@ -20,8 +17,7 @@ def convex_regulariser(
         >>> round(convex_regulariser(**facts, epsilon=1.0), 4)
         0.02
     """
-    require_positive(
-        lipschitz=lipschitz, loss_lipschitz=loss_lipschitz, radius=radius, epsilon=epsilon
-    )
+    require_positive(lipschitz=lipschitz, loss_lipschitz=loss_lipschitz, radius=radius)
+    require_positive(epsilon=epsilon)
     require_units(units)
     return 2 * lipschitz * loss_lipschitz / (radius * math.sqrt(units * epsilon / (1 + epsilon)))

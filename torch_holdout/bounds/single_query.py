@@ -1,16 +1,19 @@
-r"""One query, chosen without looking at the holdout; and what people do instead for many.
+r"""Bounds for one query, chosen without looking at the holdout.
 
-All of them: values in [0, 1], n independent units, an empirical mean h and a population mean P.
+Values are in [0, 1]; h is the empirical mean of n independent units, P the population's.
 """
 
 import math
 
 from torch_holdout._shared.checks import (
+    require_between,
     require_failure,
     require_number,
     require_units,
+    require_whole,
 )
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout._shared.numeric_search import largest_where, smallest_where
+from torch_holdout.accounting.pure import log_binomial
 
 
 def hoeffding(units: int, failure: float) -> float:
@@ -60,10 +63,7 @@ def kl_interval(mean: float, divergence: float) -> tuple[float, float]:
         (0.033, 0.071)
     """
     require_number("mean", mean)
-    if not divergence >= 0:
-        raise InvalidArgumentError(
-            f"Expected `divergence` not to be negative, but got {divergence!r}."
-        )
+    require_between("divergence", divergence, 0, math.inf)
     mean = min(max(mean, 0.0), 1.0)
     return kl_edge(mean, 0.0, divergence), kl_edge(mean, 1.0, divergence)
 
@@ -90,3 +90,48 @@ def kl_edge(mean: float, end: float, divergence: float) -> float:
         else:
             outside = middle
     return outside
+
+
+def clopper_pearson(successes: int, trials: int, failure: float) -> tuple[float, float]:
+    """Return an interval that misses the probability with at most ``failure``, half on each side.
+
+    Exact for any number of trials (Clopper and Pearson 1934).
+
+    Example:
+        >>> low, high = clopper_pearson(10, 100, 0.05)
+        >>> round(low, 4), round(high, 4)
+        (0.049, 0.1762)
+    """
+    require_whole("trials", trials, 1, 2**40)
+    require_whole("successes", successes, 0, trials)
+    require_failure(failure)
+    share, mean = failure / 2, successes / trials
+    low = high = mean
+    if successes > 0:
+        low = largest_where(lambda p: at_least(successes, trials, p) <= share, 0.0, mean)
+    if successes < trials:
+        misses = trials - successes
+        high = smallest_where(lambda p: at_least(misses, trials, 1 - p) <= share, mean, 1.0)
+    return low, high
+
+
+def at_least(successes: int, trials: int, p: float) -> float:
+    """Return P(X >= successes) for a binomial X with mean at most ``successes``.
+
+    Example:
+        >>> round(at_least(2, 3, 0.5), 12)
+        0.5
+    """
+    if p <= 0:
+        return 0.0
+    if p >= 1:
+        return 1.0
+    log_term = log_binomial(trials, successes) + successes * math.log(p)
+    total = term = math.exp(log_term + (trials - successes) * math.log1p(-p))
+    # Terms fall from here on: the ratio of two of them is below 1.
+    for k in range(successes, trials):
+        term *= (trials - k) / (k + 1) * p / (1 - p)
+        total += term
+        if term < 1e-18 * total:
+            break
+    return min(1.0, total)

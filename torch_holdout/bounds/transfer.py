@@ -9,17 +9,18 @@ queries at once.
 Results are distances or probabilities; infinite, or 1, where a theorem does not apply. Theorems 2.x
 are those of M. Lee's notes "Differential Privacy For Adaptive Queries", 1.x those of J. Sorrell's
 lecture 19, Theorems 9 to 11 and Corollary 7 those of arXiv 1411.2664.
+
+Max-information (arXiv 1506.02629) is how much a result can depend on the holdout: the smallest k
+with :math:`P(S = s \mid Y = y) \le 2^k P(S = s)`, in bits.
 """
 
 import math
 
-from torch_holdout._shared.checks import (
-    require_between,
-    require_failure,
-    require_units,
-)
+from torch_holdout._shared.checks import require_between, require_failure, require_units
 from torch_holdout._shared.numeric_search import smallest_value
+from torch_holdout.bounds.single_query import hoeffding_distance
 
+_LOG2_E = math.log2(math.e)
 LARGEST_MONITORED = 1 / 8  # the epsilon up to which `monitor_tolerance` is proved
 
 
@@ -75,13 +76,8 @@ def accuracy_transfer(
     :math:`\beta'/c + \delta/d`. No sample size appears: it is in epsilon. With :math:`\delta = 0`,
     d may be 0.
 
-    Args:
-        epsilon: Of all answers together.
-        delta: Of all answers together.
-        error: alpha.
-        error_failure: beta', for all answers together.
-        slack: c.
-        loss: d.
+    Epsilon, delta and beta' (``error_failure``) are of all answers together; alpha is ``error``, c
+    is ``slack`` and d is ``loss``.
 
     Example:
         >>> facts = {"error": 0.01, "error_failure": 1e-4, "slack": 0.01, "loss": 0.0}
@@ -130,6 +126,70 @@ def information_mse(information: float, units: int) -> float:
         return (2 * information + math.log1p(math.exp(logit))) / (4 * units * share)
 
     return smallest_value(at, -30.0, 30.0)
+
+
+def information_tolerance(units: int, bits: float, failure: float) -> float:
+    r"""Return :math:`\tau = \sqrt{(\ln(2/\beta) + k\ln 2)/(2n)}` for k bits of information.
+
+    Theorem 2.1 with Hoeffding's inequality, solved for the tolerance. With
+    :math:`\beta'`-approximate max-information the failure is :math:`\beta + \beta'`. Vacuous when
+    the result is 1 or more.
+
+    Example:
+        >>> round(information_tolerance(10_000, bits=100, failure=0.05), 4)
+        0.0604
+    """
+    require_between("bits", bits, 0, math.inf)
+    require_units(units)
+    require_failure(failure)
+    return information_distance(units, bits, failure)
+
+
+def information_distance(units: int, bits: float, failure: float) -> float:
+    """Return ``information_tolerance`` without checking the arguments, for searches."""
+    sampling = hoeffding_distance(units, failure)
+    return math.sqrt(sampling**2 + bits * math.log(2) / (2 * units))
+
+
+def information_of_pure(epsilon: float, units: int) -> float:
+    r"""Return :math:`\log_2(e)\,\varepsilon n` bits: what an epsilon-private result can carry.
+
+    Lemma 2.2, for any distribution of the holdout. It follows from group privacy: replacing all n
+    examples changes probabilities by at most :math:`e^{\varepsilon n}`.
+
+    Example:
+        >>> round(information_of_pure(0.01, 1000), 2)
+        14.43
+    """
+    _require(epsilon, units)
+    return _bits_of_pure(epsilon, units)
+
+
+def information_of_pure_iid(epsilon: float, units: int, failure: float) -> float:
+    r"""Return the bits of an epsilon-private result about independent examples.
+
+    .. math:: \log_2(e) \left(\frac{\varepsilon^2 n}{2}
+        + \varepsilon \sqrt{\frac{n \ln(2/\beta)}{2}}\right)
+
+    is the beta-approximate max-information for a product distribution; never above Lemma 2.2's.
+
+    Example:
+        >>> round(information_of_pure_iid(0.01, 1000, 0.05), 2)
+        0.69
+    """
+    require_failure(failure)
+    _require(epsilon, units)
+    return bits_of_pure_iid(epsilon, units, failure)
+
+
+def bits_of_pure_iid(epsilon: float, units: int, failure: float) -> float:
+    """Return ``information_of_pure_iid`` without checking the arguments, for searches."""
+    spread = epsilon * math.sqrt(units * math.log(2 / failure) / 2)
+    return min(_bits_of_pure(epsilon, units), _LOG2_E * (epsilon**2 * units / 2 + spread))
+
+
+def _bits_of_pure(epsilon: float, units: int) -> float:
+    return _LOG2_E * epsilon * units
 
 
 def _require(epsilon: float, units: int) -> None:

@@ -35,7 +35,7 @@ from torch_holdout.ledger.holdouts import Account, Stored
 from torch_holdout.ledger.records import Debit
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.rounds import to_levels
-from torch_holdout.planning.plan import Plan, planned_arguments
+from torch_holdout.planning.setting import Plan, planned_arguments
 from torch_holdout.statistics import SealedSums, Statistic
 
 

@@ -27,15 +27,5 @@ __all__ = [
     "mechanism_of",
 ]
 
-for _public in (
-    Decision,
-    EffectiveRounds,
-    GaussianMechanism,
-    Ladder,
-    LaplaceMechanism,
-    Query,
-    Release,
-    SparseVector,
-    Thresholdout,
-):
-    _public.__module__ = __name__  # where pickles look for it
+for _name in set(__all__) - {"Mechanism", "mechanism_of"}:
+    globals()[_name].__module__ = __name__  # where pickles look for it

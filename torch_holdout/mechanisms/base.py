@@ -1,4 +1,4 @@
-"""What a mechanism sees and what it returns."""
+"""The interface of a mechanism: the query it sees, the decision it returns, and its cost."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,23 +10,15 @@ from typing import Any, ClassVar, Literal
 from torch_holdout._noise.streams import NoiseStream
 from torch_holdout._shared.checks import require_number
 from torch_holdout.accounting import Charge, Concentrated, Pure
+from torch_holdout.accounting.compose import sparse_charges
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 
 _SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-12, 1e3
 
 DEFAULT_RESOLUTION = 2**16  # integer levels of one example's value
+Guess = Fraction | None  # a value in [0, 1]; None for no guess
 LARGEST_EPSILON = 1e6  # fits the ledger's 64-bit picos
-
-
-def require_threshold(name: str, value: float) -> None:
-    """Raise unless ``value`` is a distance between means in [0, 1]."""
-    require_number(name, value)
-    if not 0 <= value < 1:
-        raise InvalidArgumentError(
-            f"Expected `{name}` from 0 to below 1, in normalised units (the bounds mapped to "
-            f"[0, 1]), but got {value!r}."
-        )
 
 
 def require_sigma(sigma: float) -> None:
@@ -79,7 +71,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What a mechanism decided. Not yet committed, so its repr shows neither answer nor secret.
+    """A mechanism's decision. Not yet committed, so its repr shows neither answer nor secret.
 
     Attributes:
         index: The answer on the grid, or None when the guess is returned.
@@ -120,6 +112,7 @@ class Mechanism(ABC):
     """A rule that answers queries from a holdout, with its privacy cost.
 
     Attributes:
+        kind: The name that the ledger keeps.
         currency: What charges are counted in: epsilon, or rho (zero-concentrated) for noise that
             has no pure epsilon.
         compares: Whether guesses are compared, in rounds with a secret threshold each.
@@ -135,20 +128,19 @@ class Mechanism(ABC):
         (True, False, 0.1)
     """
 
+    kind: ClassVar[str]
     currency: ClassVar[Literal["epsilon", "rho"]] = "epsilon"
     compares: ClassVar[bool] = True
     guess_rule: ClassVar[str | None] = "both"
     grid_guess: ClassVar[bool] = False
     fixes_statistics: ClassVar[bool] = False
 
-    @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Return what the ledger stores and compares when the holdout is opened again."""
+        """Return kind and parameters: stored, and compared when the holdout is opened again."""
+        return {"kind": self.kind, **vars(self)}
 
     @abstractmethod
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return the guess to compare with; None forces a release."""
 
     @abstractmethod
@@ -160,7 +152,7 @@ class Mechanism(ABC):
         """Return what one answer, or one round of comparisons, costs; infinity without noise."""
 
     def charge_per_step(self, units: int) -> float:
-        """Return the same in the mechanism's currency."""
+        """Return ``epsilon_per_step`` in the mechanism's currency."""
         return self.epsilon_per_step(units)
 
     def release_charge(self, units: int) -> float:
@@ -170,10 +162,8 @@ class Mechanism(ABC):
     def budget_charges(self, units: Collection[int], budget: int) -> list[Charge]:
         r"""Return what a full budget charges, from registered parameters alone.
 
-        A mechanism that compares: B answers and at most B rounds at the largest a; each other units
-        value may leave one more round open. Rounds of different units values interleave, which pure
-        mechanisms may (concurrent composition, Vadhan and Wang 2021). One that answers everything:
-        B answers. Constant from creation, so it covers adaptive queries and stopping early.
+        B answers, and those of ``accounting.compose.sparse_charges`` for a mechanism that compares.
+        Constant from creation, so it covers adaptive queries and stopping early.
 
         Example:
             >>> from torch_holdout.mechanisms import LaplaceMechanism, Thresholdout
@@ -183,12 +173,10 @@ class Mechanism(ABC):
             >>> rule.budget_charges({100, 500}, budget=20)
             [Pure(epsilon=0.5, count=40), Pure(epsilon=0.1, count=1)]
         """
-        steps = sorted((self.charge_per_step(u) for u in set(units)), reverse=True)
+        steps = [self.charge_per_step(u) for u in set(units)]
         if self.currency == "rho":
-            return [Concentrated(steps[0], budget)]
-        if not self.compares:
-            return [Pure(steps[0], budget)]
-        return [Pure(steps[0], 2 * budget), *(Pure(step) for step in steps[1:])]
+            return [Concentrated(max(steps), budget)]
+        return sparse_charges(steps, budget) if self.compares else [Pure(max(steps), budget)]
 
     def is_private(self) -> bool:
         """Whether the noise gives any privacy."""
@@ -222,8 +210,8 @@ class Mechanism(ABC):
     def guess_distance(self) -> float:
         """Return how far a returned guess may be from the holdout but for noise."""
         raise HoldoutError(
-            f"No certificate is known for {type(self).__name__}, so none is given: it does not say "
-            f"how far its guesses may be off (guess_distance)."
+            f"No certificate is known for {type(self).__name__}: it does not say how far its "
+            f"guesses may be off. Define its guess_distance()."
         )
 
     def wants_guess(self) -> bool:
@@ -236,7 +224,7 @@ class Mechanism(ABC):
 
     @property
     def estimation_sets(self) -> int | None:
-        """How many sets guesses come from, one discarded with each release; None if not so."""
+        """How many sets guesses come from, one discarded with each release; None without any."""
         return None
 
     def allows_fresh(self) -> bool:

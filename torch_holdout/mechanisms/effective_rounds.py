@@ -1,7 +1,7 @@
 """EffectiveRounds (Dwork et al., arXiv 1411.2664): estimation sets and a detection holdout."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from torch_holdout._shared.checks import plain_whole, require_whole
 from torch_holdout.mechanisms.families import StaysNearGuess
@@ -33,6 +33,7 @@ class EffectiveRounds(StaysNearGuess):
         5
     """
 
+    kind: ClassVar[str] = "effective-rounds"
     grid_guess: ClassVar[bool] = True
 
     threshold: float
@@ -48,15 +49,6 @@ class EffectiveRounds(StaysNearGuess):
     def estimation_sets(self) -> int | None:
         """How many sets guesses come from, one after the other."""
         return self.rounds
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
-        return {
-            "kind": "effective-rounds",
-            "threshold": self.threshold,
-            "sigma": self.sigma,
-            "rounds": self.rounds,
-        }
 
     def wants_guess(self) -> bool:
         """Whether the caller must bring the estimate: always."""

@@ -1,22 +1,16 @@
-"""What mechanisms have in common: comparing in rounds, being near a guess, answering all."""
+"""Families of mechanisms: comparing in rounds, staying near a guess, answering everything."""
 
 import math
-from fractions import Fraction
 from typing import ClassVar
 
-from torch_holdout.mechanisms.base import (
-    Decision,
-    Mechanism,
-    Query,
-    Release,
-    require_sigma,
-    require_threshold,
-)
+from torch_holdout._shared.checks import require_number
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.mechanisms.base import Decision, Guess, Mechanism, Query, Release, require_sigma
 from torch_holdout.mechanisms.rounds import distance_to_guess, sparse_decision
 
 
 class ComparesInRounds(Mechanism):
-    """Compares with noise of scale ``sigma`` (answer), twice (threshold) and four times that."""
+    """Mechanisms that compare: noise of ``sigma`` (answer), twice (threshold), four times (gap)."""
 
     sigma: float
 
@@ -25,21 +19,25 @@ class ComparesInRounds(Mechanism):
         return math.inf if self.sigma == 0 else 1.0 / (units * self.sigma)
 
     def _check_distance(self, name: str) -> None:
-        """Check the distance of that name, and sigma, and keep both as floats."""
-        require_threshold(name, getattr(self, name))
+        """Raise unless the distance of that name and sigma are usable; keep both as floats."""
+        distance = getattr(self, name)
+        require_number(name, distance)
+        if not 0 <= distance < 1:
+            raise InvalidArgumentError(
+                f"Expected `{name}` from 0 to below 1, in normalised units (the bounds mapped to "
+                f"[0, 1]), but got {distance!r}."
+            )
         require_sigma(self.sigma)
-        object.__setattr__(self, name, float(getattr(self, name)))
+        object.__setattr__(self, name, float(distance))
         object.__setattr__(self, "sigma", float(self.sigma))
 
 
 class StaysNearGuess(ComparesInRounds):
-    """Returns the guess while the holdout is within ``threshold`` of it, on both sides."""
+    """Mechanisms that return the guess while the holdout is within ``threshold`` of it."""
 
     threshold: float
 
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return the caller's guess."""
         return given
 
@@ -54,14 +52,12 @@ class StaysNearGuess(ComparesInRounds):
 
 
 class AnswersEverything(Mechanism):
-    """Releases every query; there are no guesses."""
+    """Mechanisms that release every query; there are no guesses."""
 
     compares: ClassVar[bool] = False
     guess_rule: ClassVar[str | None] = None
 
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return no guess: every query is released."""
         return None
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Decision, Query, require_sigma
@@ -29,6 +29,7 @@ class GaussianMechanism(AnswersEverything):
         0.02
     """
 
+    kind: ClassVar[str] = "gaussian"
     currency: ClassVar[Literal["epsilon", "rho"]] = "rho"
 
     sigma: float
@@ -36,12 +37,10 @@ class GaussianMechanism(AnswersEverything):
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
         if self.sigma == 0:
-            raise InvalidArgumentError("Expected `sigma` above 0, but got 0: that is no noise.")
+            raise InvalidArgumentError(
+                "Expected `sigma` above 0, but got 0: that gives no privacy."
+            )
         object.__setattr__(self, "sigma", float(self.sigma))
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameter."""
-        return {"kind": "gaussian", "sigma": self.sigma}
 
     def epsilon_per_step(self, units: int) -> float:
         """Return infinity: Gaussian noise has no pure epsilon."""
@@ -56,7 +55,7 @@ class GaussianMechanism(AnswersEverything):
         return self.sigma * units * resolution
 
     def decide(self, query: Query) -> Decision:
-        """Release."""
+        """Release the noisy value."""
         noisy = query.total + query.noise.gaussian(self.sigma * query.levels)
         index = to_grid(noisy, query.levels, query.grid)
         return Decision(index=index, compared=False, opened=False, threshold=query.threshold)

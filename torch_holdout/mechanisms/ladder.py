@@ -1,10 +1,9 @@
 """The Ladder (Blum and Hardt 2015), with a fixed step, with and without noise."""
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from torch_holdout.mechanisms.base import Decision, Query, Release
+from torch_holdout.mechanisms.base import Decision, Guess, Query, Release
 from torch_holdout.mechanisms.families import ComparesInRounds
 from torch_holdout.mechanisms.rounds import sparse_decision, to_levels
 
@@ -39,6 +38,7 @@ class Ladder(ComparesInRounds):
         1.0
     """
 
+    kind: ClassVar[str] = "ladder"
     guess_rule: ClassVar[str | None] = "improvement"
     fixes_statistics: ClassVar[bool] = True  # the certificate counts sequences of all of them
 
@@ -48,17 +48,11 @@ class Ladder(ComparesInRounds):
     def __post_init__(self) -> None:
         self._check_distance("step")
 
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
-        return {"kind": "ladder", "step": self.step, "sigma": self.sigma}
-
     def allows_fresh(self) -> bool:
         """Whether a query may be asked again: no, a worse value could not be published."""
         return False
 
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return the best release, which is the last: published values never get worse."""
         return None if last is None else last.value
 

@@ -1,7 +1,7 @@
 """The Laplace mechanism: every query answered, with noise."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import ClassVar, final
 
 from torch_holdout._shared.checks import require_number
 from torch_holdout.errors import InvalidArgumentError
@@ -30,6 +30,8 @@ class LaplaceMechanism(AnswersEverything):
         0.1
     """
 
+    kind: ClassVar[str] = "laplace"
+
     epsilon: float
 
     def __post_init__(self) -> None:
@@ -41,14 +43,10 @@ class LaplaceMechanism(AnswersEverything):
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameter."""
-        return {"kind": "laplace", "epsilon": self.epsilon}
-
     def epsilon_per_step(self, units: int) -> float:
         """Return epsilon, whatever the number of units: the noise follows it."""
         return self.epsilon
 
     def decide(self, query: Query) -> Decision:
-        """Release."""
+        """Release the noisy value."""
         return sparse_decision(query, None, 0.0, query.resolution / self.epsilon)

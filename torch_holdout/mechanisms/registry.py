@@ -1,4 +1,4 @@
-"""The mechanisms by the name the ledger keeps."""
+"""The mechanisms by the name that the ledger keeps."""
 
 from typing import Any
 
@@ -11,14 +11,15 @@ from torch_holdout.mechanisms.laplace import LaplaceMechanism
 from torch_holdout.mechanisms.sparse_vector import SparseVector
 from torch_holdout.mechanisms.thresholdout import Thresholdout
 
-_KINDS: dict[str, type[Mechanism]] = {
-    "effective-rounds": EffectiveRounds,
-    "gaussian": GaussianMechanism,
-    "ladder": Ladder,
-    "laplace": LaplaceMechanism,
-    "sparse": SparseVector,
-    "thresholdout": Thresholdout,
-}
+_MECHANISMS: list[type[Mechanism]] = [
+    EffectiveRounds,
+    GaussianMechanism,
+    Ladder,
+    LaplaceMechanism,
+    SparseVector,
+    Thresholdout,
+]
+_KINDS = {mechanism.kind: mechanism for mechanism in _MECHANISMS}
 
 
 def mechanism_of(identity: dict[str, Any]) -> Mechanism:

@@ -1,7 +1,7 @@
 """Numeric SPARSE: Thresholdout's rule with whatever guess the caller brings."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import ClassVar, Literal, final
 
 from torch_holdout.mechanisms.families import StaysNearGuess
 
@@ -17,7 +17,7 @@ class SparseVector(StaysNearGuess):
 
     Guarantee:
         That of Thresholdout: :math:`2/(u\sigma)` per release, comparisons that do not fire are
-        free (Dwork and Roth 2014, NumericSparse; proof for integers in ``sparse_vector``). What the
+        free (Dwork and Roth 2014, NumericSparse; proof for integers in ``rounds``). What the
         guess was made from gets no privacy.
 
     Args:
@@ -29,15 +29,13 @@ class SparseVector(StaysNearGuess):
         1.0
     """
 
+    kind: ClassVar[str] = "sparse"
+
     threshold: float
     sigma: float
 
     def __post_init__(self) -> None:
         self._check_distance("threshold")
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
-        return {"kind": "sparse", "threshold": self.threshold, "sigma": self.sigma}
 
     def wants_guess(self) -> bool:
         """Whether the caller must bring a guess: always."""

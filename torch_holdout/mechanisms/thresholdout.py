@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 from torch_holdout._shared.checks import (
     require_choice,
@@ -12,7 +11,7 @@ from torch_holdout._shared.checks import (
     require_text,
 )
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms.base import Release
+from torch_holdout.mechanisms.base import Guess, Release
 from torch_holdout.mechanisms.families import StaysNearGuess
 
 
@@ -29,7 +28,7 @@ class Thresholdout(StaysNearGuess):
     Guarantee:
         Replacing one holdout example changes the law of a round and its answer by at most a factor
         :math:`e^{2/(u\sigma)}`, u units: :math:`\varepsilon = 2B/(u\sigma)` for B releases, under
-        adaptive queries (Lemma 3.2 of the paper; proof for integers in ``sparse_vector``). With
+        adaptive queries (Lemma 3.2 of the paper; proof for integers in ``rounds``). With
         ``sigma=0`` there is no privacy and only the counting certificate applies. With
         ``guess="train"`` the training records get no privacy at all.
 
@@ -45,6 +44,8 @@ class Thresholdout(StaysNearGuess):
         >>> Thresholdout(threshold=0.02, sigma=0.002, guess="last").epsilon_per_step(units=500)
         1.0
     """
+
+    kind: ClassVar[str] = "thresholdout"
 
     threshold: float
     sigma: float
@@ -66,9 +67,9 @@ class Thresholdout(StaysNearGuess):
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
+        """Return kind and parameters."""
         return {
-            "kind": "thresholdout",
+            "kind": self.kind,
             "threshold": float(self.threshold),
             "sigma": float(self.sigma),
             "guess": self.guess,
@@ -79,9 +80,7 @@ class Thresholdout(StaysNearGuess):
         """Whether the training value must come with every query."""
         return self.guess == "train"
 
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return the training value, the last release, or the public initial value (normalised)."""
         if self.guess == "train" or last is None:
             return given

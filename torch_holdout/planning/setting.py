@@ -1,11 +1,14 @@
-"""The solver: a mechanism fitted to a holdout, and what a budget of it certifies."""
+"""A plan, and the solver: a mechanism fitted to a holdout, and what a budget of it certifies."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal, final
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, Literal, final, get_args
 
+from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.numeric_search import largest_whole, smallest_whole
-from torch_holdout.accounting import PrivacyLoss, compose
+from torch_holdout._shared.text import USELESS
+from torch_holdout.accounting import PrivacyLoss
 from torch_holdout.bounds.brackets import worst_releases
 from torch_holdout.bounds.certificate import (
     Certificate,
@@ -13,13 +16,89 @@ from torch_holdout.bounds.certificate import (
     certify_transcript,
     sequences_of,
 )
-from torch_holdout.bounds.channels import Channel
+from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Ladder, Mechanism, Thresholdout
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION
 
 PlanPurpose = Literal["early-stopping", "curve", "search"]
-PURPOSES = ("early-stopping", "curve", "search")
-LARGEST_SIZE, LARGEST_QUERIES, LARGEST_BUDGET = 10**12, 10**9, 10**5
+PURPOSES = get_args(PlanPurpose)
+LARGEST = {"size": 10**12, "queries": 10**9, "budget": 10**5, "statistics": 1000, "grid": 2**31}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A mechanism and a budget for a holdout of ``size`` examples, and what they certify.
+
+    ``ReusableHoldout(url, name=..., statistics=..., plan=plan)`` takes it. With as many statistics
+    as planned, each a mean over the whole holdout at the default resolution, the account's own
+    certificate is never wider than this one until ``queries`` have been asked.
+
+    Attributes:
+        mechanism: With its parameters, in normalised units.
+        budget: Releases.
+        certificate: However they are spent in ``queries`` queries.
+        epsilon: What they cost, at ``delta``, replacing one example.
+        min_delta: For EarlyStopping, normalised: multiply by the statistic's range.
+        patience: For EarlyStopping: evaluations without an improvement.
+        explanation: One sentence for each of these, what is not reached and what would help.
+        size: Examples.
+        queries: Planned; more may be asked.
+        purpose: What it is for.
+        grid: Number of answer intervals.
+        delta: At which delta epsilon is stated, None for pure.
+        tolerance: What was asked for, if anything.
+        statistics: How many share the budget; each evaluation is one query for each of them.
+
+    Example:
+        >>> from torch_holdout import plan
+        >>> made = plan(size=10_000, queries=200, budget=20)
+        >>> isinstance(made, Plan), type(made.mechanism).__name__, made.useful
+        (True, 'Ladder', True)
+    """
+
+    mechanism: Mechanism
+    budget: int
+    certificate: Certificate
+    epsilon: float
+    min_delta: float
+    patience: int
+    explanation: str = field(repr=False)
+    size: int
+    queries: int
+    purpose: PlanPurpose
+    grid: int
+    delta: float | None = None
+    tolerance: float | None = None
+    statistics: int = 1
+
+    @property
+    def useful(self) -> bool:
+        """Whether the certificate says something, and as much as was asked for."""
+        return self.certificate.tolerance <= (self.tolerance or USELESS)
+
+    def __str__(self) -> str:
+        return self.explanation
+
+
+def planned_arguments(given: Plan | None, **arguments: Any) -> dict[str, Any]:
+    """Fill a holdout's arguments from a plan; what is given twice must agree."""
+    if given is None:
+        missing = [name for name in ("size", "mechanism", "budget") if arguments[name] is None]
+        if missing:
+            raise InvalidArgumentError(
+                f"Expected {', '.join(f'`{name}`' for name in missing)}, or plan=th.plan(...)."
+            )
+        return arguments
+    require_instance("plan", given, Plan)
+    for name, value in arguments.items():
+        usable = isinstance(value, Real | Mechanism) and not isinstance(value, bool)
+        if value is not None and not (usable and value == getattr(given, name)):
+            raise InvalidArgumentError(
+                f"Expected `{name}` to come from the plan ({getattr(given, name)!r}), but also got "
+                f"{value!r}. Give one of them; a plan for other numbers is another plan."
+            )
+    return {name: getattr(given, name) for name in arguments} | {"planned": given.queries}
 
 
 @final
@@ -29,20 +108,20 @@ class Setting:
 
     size: int
     queries: int
+    failure: float
     purpose: PlanPurpose
     statistics: int = 1
     given: Mechanism | None = None
     intervals: int | None = None
 
     @property
-    def error(self) -> float:
-        """The worst-case standard error u of a mean of values in [0, 1]."""
-        return 1 / (2 * math.sqrt(self.size))
-
-    @property
     def threshold(self) -> float:
-        """A Ladder's step of u/2 for epochs, u for independent trials; T = u for a curve."""
-        return min(0.5, self.error / 2 if self.purpose == "early-stopping" else self.error)
+        """A Ladder's step of u/2 for epochs, u for independent trials; T = u for a curve.
+
+        u is the worst-case standard error of a mean of values in [0, 1].
+        """
+        error = 1 / (2 * math.sqrt(self.size))
+        return min(0.5, error / 2 if self.purpose == "early-stopping" else error)
 
     @property
     def sigma(self) -> float:
@@ -67,16 +146,13 @@ class Setting:
         """Steps of u/2 or a little less."""
         return self.intervals or math.ceil(4 * math.sqrt(self.size))
 
-    @property
-    def min_delta(self) -> float:
-        """Half a grid step: less than any published change, more than rounding."""
-        return 0.5 / self.grid
-
-    def certificate(self, budget: int, failure: float) -> Certificate:
+    def certificate(self, budget: int) -> Certificate:
         """Return what all releases are worth when the budget is spent in the worst way."""
-        channel = self._channel()
+        mechanism = self.mechanism
+        channel = mechanism.channel(units=self.size, resolution=DEFAULT_RESOLUTION, grid=self.grid)
         channels = {f"statistic {k + 1}": channel for k in range(self.statistics)}
         before = worst_releases(self.queries, budget, sequences_of(channels.values()))
+        charges = tuple(mechanism.budget_charges({self.size}, budget))
         end = Transcript(
             queries=self.queries,
             releases=before + 1,
@@ -84,10 +160,10 @@ class Setting:
             budget=budget,
             rounds=budget,
             planned=self.queries,
-            loss=self._loss(budget),
+            loss=PrivacyLoss(charges) if mechanism.is_private() else None,
         )
-        released = certify_transcript(end, channels, failure)
-        guessed = certify_transcript(replace(end, releases=before), channels, failure)
+        released = certify_transcript(end, channels, self.failure)
+        guessed = certify_transcript(replace(end, releases=before), channels, self.failure)
         return replace(
             released,
             releases=min(budget, self.queries),
@@ -95,42 +171,28 @@ class Setting:
             user_guess_tolerance=guessed.user_guess_tolerance,
         )
 
-    def epsilon(self, budget: int, delta: float | None) -> float:
-        """Return what a whole budget costs at delta, replacing one example."""
-        return compose(self.mechanism.budget_charges({self.size}, budget), delta).epsilon
-
-    def _loss(self, budget: int) -> PrivacyLoss | None:
-        if not self.mechanism.is_private():
-            return None
-        return PrivacyLoss(tuple(self.mechanism.budget_charges({self.size}, budget)))
-
-    def fitting(self, failure: float, tolerance: float) -> int:
+    def largest_budget(self, tolerance: float) -> int:
         """Return the largest budget whose certificate is within a tolerance; 0 if none is."""
+        most = min(self.queries, LARGEST["budget"])
+        return largest_whole(lambda budget: self._keeps(tolerance, budget), 1, most) or 0
 
-        def holds(budget: int) -> bool:
-            return self.certificate(budget, failure).tolerance <= tolerance
+    def most_queries(self, tolerance: float, budget: int) -> int:
+        """Return the largest number of queries that keeps a tolerance; 0 if none does."""
 
-        return largest_whole(holds, 1, min(self.queries, LARGEST_BUDGET)) or 0
+        def holds(queries: int) -> bool:
+            return replace(self, queries=queries)._keeps(tolerance, budget)
 
-    def _channel(self) -> Channel:
-        return self.mechanism.channel(
-            units=self.size, resolution=DEFAULT_RESOLUTION, grid=self.grid
-        )
+        return largest_whole(holds, 1, LARGEST["queries"]) or 0
 
+    def smallest_size(self, tolerance: float, budget: int) -> int | None:
+        """Return the smallest holdout that keeps a tolerance; None if none does."""
 
-def needed_size(
-    tolerance: float,
-    queries: int,
-    budget: int,
-    failure: float,
-    purpose: PlanPurpose,
-    statistics: int,
-) -> int | None:
-    """Return the smallest holdout whose certificate is within a tolerance; None if none is."""
+        def suffices(size: int) -> bool:
+            return replace(self, size=size)._keeps(tolerance, budget)
 
-    def suffices(size: int) -> bool:
-        setting = Setting(size, queries, purpose, statistics)
-        return setting.certificate(budget, failure).tolerance <= tolerance
+        # Asked first: that nothing suffices should not take a long search.
+        most = LARGEST["size"]
+        return smallest_whole(suffices, 1, most) if suffices(most) else None
 
-    # Asked first: that nothing suffices should not take a long search.
-    return smallest_whole(suffices, 1, LARGEST_SIZE) if suffices(LARGEST_SIZE) else None
+    def _keeps(self, tolerance: float, budget: int) -> bool:
+        return self.certificate(budget).tolerance <= tolerance

@@ -74,8 +74,7 @@ def prediction_lower_bound(dimension: int, error: float, epsilon: float) -> floa
     """
     require_whole("dimension", dimension, 1, 2**62)
     require_between("error", error, 0, 0.25)
-    require_positive(error=error)
-    require_between("epsilon", epsilon, 0, math.inf, ends=False)
+    require_positive(error=error, epsilon=epsilon)
     return dimension / (32 * error * epsilon)
 
 
@@ -159,9 +158,8 @@ def strongly_convex_cost(
         >>> round(strongly_convex_cost(**facts, epsilon=1.0), 6)
         0.008
     """
-    require_positive(
-        lipschitz=lipschitz, loss_lipschitz=loss_lipschitz, convexity=convexity, epsilon=epsilon
-    )
+    require_positive(lipschitz=lipschitz, loss_lipschitz=loss_lipschitz, convexity=convexity)
+    require_positive(epsilon=epsilon)
     require_units(units)
     return 4 * (lipschitz * loss_lipschitz) ** 2 / (convexity * units) * (1 + 1 / epsilon)
 
@@ -205,13 +203,8 @@ def smooth_convex_cost(
         >>> round(smooth_convex_cost(**facts, units=10_000, epsilon=0.1), 4)
         0.0225
     """
-    require_positive(
-        lipschitz=lipschitz,
-        loss_lipschitz=loss_lipschitz,
-        smoothness=smoothness,
-        radius=radius,
-        epsilon=epsilon,
-    )
+    require_positive(lipschitz=lipschitz, loss_lipschitz=loss_lipschitz, smoothness=smoothness)
+    require_positive(radius=radius, epsilon=epsilon)
     require_units(units)
     if smoothness > 2 * lipschitz * loss_lipschitz * math.sqrt(units) / radius:
         return math.inf
@@ -275,10 +268,10 @@ def fresh_mean(
     if mean == 0 and delta == 0:
         return 0.0
 
+    log_failure = math.log(1 / failure)
+
     def log_at(order: int) -> float:
-        return (
-            math.log(mean + order * delta * bound) + order * epsilon + math.log(1 / failure) / order
-        )
+        return math.log(mean + order * delta * bound) + order * epsilon + log_failure / order
 
     # The logarithm falls, then rises in k: double until it has risen, then look around its bottom.
     last = 2

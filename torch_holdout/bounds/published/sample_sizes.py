@@ -1,4 +1,4 @@
-r"""How many examples private mechanisms need, with the constants that O() hides.
+r"""Sample sizes of private mechanisms, with the constants that O() hides.
 
 The mechanisms of Dwork et al. (arXiv 1411.2664, section 5) with the constants of Dwork and Roth's
 book, and the recipe of J. Sorrell's lecture 19, solved numerically. Values are in [0, 1].
@@ -96,7 +96,7 @@ def sparse_size(
 @final
 @dataclass(frozen=True)
 class EffectiveRoundsSize:
-    """What EffectiveRounds asks for: parameters and examples.
+    """The parameters and examples that EffectiveRounds needs.
 
     Example:
         >>> size = effective_rounds_size(rounds=5, tolerance=0.1, failure=0.05)
@@ -136,7 +136,7 @@ def effective_rounds_size(rounds: int, tolerance: float, failure: float) -> Effe
 @final
 @dataclass(frozen=True)
 class MultiplicativeWeightsSize:
-    """What private multiplicative weights ask for.
+    """The parameters and examples that private multiplicative weights need.
 
     Example:
         >>> size = multiplicative_weights_size(1024, 1000, 0.1, 0.05, epsilon=1.0)

@@ -86,7 +86,7 @@ def thresholdout_size_approximate(
 @final
 @dataclass(frozen=True)
 class ThresholdoutPlan:
-    """What Theorem 3.3 asks for.
+    """The parameters and sizes of Theorem 3.3.
 
     Example:
         >>> plan = thresholdout_plan(tolerance=0.1, failure=0.05, queries=1000, budget=20)
@@ -125,12 +125,8 @@ def thresholdout_plan(
     require_tolerance(tolerance)
     sigma = tolerance / (96 * math.log(4 * queries / failure))
     inner = (budget, sigma, tolerance / 8, failure / (2 * queries))
-    return ThresholdoutPlan(
-        0.75 * tolerance,
-        sigma,
-        thresholdout_size_pure(*inner),
-        thresholdout_size_approximate(*inner),
-    )
+    sizes = thresholdout_size_pure(*inner), thresholdout_size_approximate(*inner)
+    return ThresholdoutPlan(0.75 * tolerance, sigma, *sizes)
 
 
 def thresholdout_tolerance(units: int, *, failure: float, queries: int, budget: int) -> float:
