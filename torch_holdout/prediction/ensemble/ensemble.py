@@ -53,9 +53,9 @@ from torch_holdout.prediction.ensemble.requirements import (
     require_separate_members,
 )
 from torch_holdout.prediction.ensemble.vote_counter import VoteCounter
+from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.partition import Partition
-from torch_holdout.prediction.voters import Voters
 
 _CHECKPOINT = "torch_holdout_ensemble"
 _Result = TypeVar("_Result")

@@ -9,10 +9,10 @@ from torch.utils.data import Dataset
 
 from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
+from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.stable.fit import minimise
 from torch_holdout.prediction.stable.problem import StableProblem
-from torch_holdout.prediction.voters import Voters
 
 Records = Dataset[Any] | tuple[Tensor, Tensor]
 
