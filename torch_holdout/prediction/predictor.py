@@ -310,8 +310,8 @@ class PrivatePredictorHooks(nn.Module):
             self._declared_outputs = declared or outputs
         if outputs is None:
             raise InvalidArgumentError(
-                "Expected a known number of classes, which decides the cost of a query. Fit or load "
-                "the ensemble first, or pass num_outputs=."
+                "Expected a known number of classes, which decides the cost of a query. Fit or "
+                "load the ensemble first, or pass num_outputs=."
             )
         if declared is not None and outputs != declared:
             raise InvalidArgumentError(

@@ -142,7 +142,7 @@ def step_charge(
     units = holdout.size
     if math.isinf(rule.charge_per_step(units)):
         raise InvalidArgumentError(
-            "Expected a holdout with noise (sigma > 0): without it, no training record is protected."
+            "Expected a holdout with noise (sigma > 0): without it, no record is protected."
         )
     # What one example of the holdout moves, 1/units, is what a step is priced for.
     if rule.currency == "rho":

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_holdout._noise.generators import lent_generator, lent_generators
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.mechanisms.votes import vote_table
 
 Backend = Literal["vmap", "loop"]
 Loss = Callable[[Any, Any], Tensor]
@@ -279,6 +280,42 @@ def convolves_much(template: nn.Module, x: Any, *, training: bool) -> bool:
     elements = sum(leaf.numel() for leaf in tree_leaves(x) if isinstance(leaf, Tensor))
     convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in template.modules())
     return convolves and elements > (2**14 if training else 2**12)
+
+
+class VoteCounter(nn.Module):
+    """A module that maps inputs to vote counts, int64 [B, C], and can be exported.
+
+    A member that returns NaN anywhere for a query votes for class 0.
+
+    Example:
+        >>> counter = VoteCounter(stack_members(lambda: nn.Linear(3, 4), 7, seed=0))
+        >>> counter(torch.ones(2, 3)).sum(dim=1)
+        tensor([7, 7])
+    """
+
+    def __init__(self, members: nn.Module) -> None:
+        super().__init__()
+        self.members = members
+        # A graph of all members at once loses its free batch size in most other layers.
+        owners = [module for module in members.modules() if [*module.parameters(recurse=False)]]
+        self._loop = not all(isinstance(module, nn.Linear) for module in owners)
+        self.train(members.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the counts."""
+        state = _state(self.members)
+        if self._loop:
+            rows = {name: value.unbind(0) for name, value in state.items()}
+            members = [
+                dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)
+            ]
+            outputs = torch.stack([functional_call(self.members, own, (x,)) for own in members])
+        else:
+            outputs = vmap(lambda one: functional_call(self.members, one, (x,)))(state)
+        return vote_table(outputs)
+
+
+Votes = VoteCounter  # what pickles of version 0.1.0 name it
 
 
 def _require_tensor(output: Any) -> Tensor:

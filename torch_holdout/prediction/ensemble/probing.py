@@ -1,4 +1,4 @@
-"""What can be learnt about a model and a loss from zeros and fresh weights: nothing private."""
+"""Trials of a model and a loss on zeros and fresh weights, which reveal nothing private."""
 
 import copy
 import logging
@@ -27,12 +27,12 @@ Choice = Literal["auto", "vmap", "loop"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What a step on zeros showed.
+    """The result of a training step on zeros.
 
     Attributes:
         backend: The one to use.
         reason: Why it is not vmap; empty if it is, or if the user chose.
-        failure: What the model and the loss said to zeros, if even one by one they could not.
+        failure: The error of the model and the loss on zeros, if they fail even one by one.
         num_outputs: The size of the output's dimension 1, if it has one.
         labels: How many classes, if the loss refuses labels beyond the outputs.
         ignores: Whether that loss accepts the label -100.

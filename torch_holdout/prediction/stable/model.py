@@ -56,16 +56,16 @@ class StableModel(nn.Module, Voters):
 
     @property
     def num_parts(self) -> int:
-        """One: all records."""
+        """The number of models: one, of all records."""
         return 1
 
     @property
     def neighbours(self) -> Neighbours:
-        """Who is protected: one record, replaced by any other."""
+        """The protected change: one record is replaced by any other."""
         return Neighbours(relation="replace-one", unit="record")
 
     def identity(self) -> dict[str, Any]:
-        """Return what a ledger stores: what was minimised, and nothing of the weights."""
+        """Return the public facts of the objective, and nothing of the weights."""
         return self.problem.identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,11 +90,11 @@ class StableModel(nn.Module, Voters):
         yield scores[None]
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what the weights were certified for."""
+        """Return the problem that the weights were certified for."""
         return {"problem": self.identity(), "certified": self._certified}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Refuse weights that solve another problem."""
+        """Raise unless the weights solve this problem."""
         if state["problem"] != self.identity():
             raise HoldoutMismatchError(
                 f"Expected weights of {self.identity()}, but got weights of {state['problem']}. "
