@@ -35,13 +35,7 @@ from torch_holdout.prediction.ensemble.optimizers import (
     clip_member_norms,
     require_apart,
 )
-from torch_holdout.prediction.ensemble.probing import (
-    Choice,
-    Probe,
-    Prober,
-    inference_backend,
-    training_probe,
-)
+from torch_holdout.prediction.ensemble.probing import Choice, Probe, Prober
 from torch_holdout.prediction.ensemble.requirements import (
     other_batches,
     require_fixed_loss,
@@ -323,7 +317,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         size = len(tree_leaves(pair[0])[0]) // num_members
         inputs, targets = (tree_map(lambda leaf: leaf[:size], side) for side in pair)
         with self.trainer.precision_plugin.forward_context():
-            probe = training_probe(self._twin(), (inputs, targets), self.loss, self.backend)
+            probe = self._twin().training((inputs, targets), self.loss, self.backend)
         self.backend_used = probe.backend
         require_outputs(self.num_outputs, probe.num_outputs)
         self.num_outputs = self.num_outputs or probe.num_outputs
@@ -336,7 +330,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             return "loop"
         device = next(self.members.parameters()).device.type
         if device not in self._inference:
-            self._inference[device] = inference_backend(self._twin(), x)
+            self._inference[device] = self._twin().inference_backend(x)
         return self._inference[device]
 
     def _quietly(self, action: Callable[[], _Result]) -> _Result:

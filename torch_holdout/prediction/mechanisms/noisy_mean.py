@@ -182,7 +182,7 @@ class NoisyMean(PredictionMechanism):
             width = math.sqrt(2) if self.simplex else self.high - self.low
             return Concentrated(rho_of_gaussian(self._sigma * parts, changed * width))
         if self.simplex:
-            return Pure(changed * self._epsilon)
+            return Pure(changed * (self.epsilon or 0.0))
         return DiscreteLaplace(self._scale, changed * self.levels)
 
     def answer(self, table: Tensor, setting: Setting, uniforms: Uniforms) -> Tensor:
@@ -239,17 +239,13 @@ class NoisyMean(PredictionMechanism):
         return min(2**24, max(2, 2 ** math.ceil(math.log2(fine))) if fine > 2 else 2)
 
     @property
-    def _epsilon(self) -> float:
-        return float(self.epsilon or 0.0)
-
-    @property
     def _sigma(self) -> float:
         return float(self.sigma or 0.0)
 
     @property
     def _scale(self) -> float:
         """Scale of the Laplace noise, in levels."""
-        return (2 if self.simplex else 1) * self.levels / self._epsilon
+        return (2 if self.simplex else 1) * self.levels / (self.epsilon or 0.0)
 
     def _deviation(self, setting: Setting) -> float:
         """Return the deviation of the Gaussian noise, in levels of the sum."""

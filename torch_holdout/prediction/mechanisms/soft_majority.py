@@ -111,12 +111,7 @@ class SoftMajority(OneParameterVote):
         The largest over every member that could change its vote, in both directions, added up over
         queries. It is a function of the private votes: never show it, and never stop on it.
 
-        Args:
-            table: Votes [queries, classes].
-            orders: Orders above 1.
-
-        Returns:
-            One number for each order, float64, on the device of the table.
+        Votes [queries, classes] give one float64 for each order above 1, on their device.
 
         Example:
             >>> SoftMajority(eta=0.1).private_loss(torch.tensor([[50, 0]]), [10.0]) < 0.05

@@ -12,11 +12,7 @@ def vote_table(outputs: Tensor) -> Tensor:
     Each member gives each query exactly one vote: the first of its largest scores. A score that is
     not a number makes it a vote for class 0, silently, because a message would be an answer, too.
 
-    Args:
-        outputs: Scores [members, queries, classes] of at least two classes.
-
-    Returns:
-        Counts [queries, classes], int64.
+    Scores [members, queries, classes] of at least two classes become int64 [queries, classes].
 
     Example:
         >>> scores = torch.tensor([[[0.1, 0.9]], [[0.2, 0.2]], [[float("nan"), 1.0]]])

@@ -31,10 +31,6 @@ class StableModel(nn.Module, Voters):
         See ``StableProblem``: replacing one record moves the scores of any query by at most
         ``problem.stability``. The gradient was checked, not assumed, to be within the tolerance.
 
-    Args:
-        problem: What the weights minimise.
-        num_features: How many numbers a flattened record has.
-
     Example:
         >>> problem = StableProblem(size=4, regularisation=0.5, loss="logistic")
         >>> x = torch.tensor([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0], [-1.0, 1.0]])
