@@ -57,7 +57,7 @@ def test_twin_without_an_argument_is_caught():
     [
         ("budget TrainingRecords", "records"),
         ("budget _handle", "records"),
-        ("votes Votes", "ensemble.vote_counter"),
+        ("votes Votes", "ensemble.members"),
         ("members Steps", "ensemble.members"),
         ("stable_problem StableProblem", "stable.problem"),
     ],

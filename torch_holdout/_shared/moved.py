@@ -34,7 +34,7 @@ OLD_MODULES = {
     "prediction.stable_losses": "prediction.stable.losses",
     "prediction.stable_model": "prediction.stable.model",
     "prediction.stable_problem": "prediction.stable.problem",
-    "prediction.votes": "prediction.ensemble.vote_counter",
+    "prediction.votes": "prediction.ensemble.members",
     "results": "holdout",
     "runs": "holdout.runs",
     "subsets": "training",

@@ -1,12 +1,11 @@
-"""The library against itself: claimed privacy against measured, for ours and for broken twins.
+"""Audits of the library: claimed privacy against measured, for its mechanisms and broken twins.
 
-Nothing here is needed to answer; it only measures what answers give away. Three kinds of evidence.
-*Exact*: a mechanism's own code is run over every noise it can draw on small neighbouring holdouts,
-and the largest loss is compared with the claim. *Sampled*: answers are drawn from the operating
-system's noise, and a lower confidence bound on epsilon (Clopper-Pearson), or the distance to the
-exact law (Dvoretzky-Kiefer-Wolfowitz), is compared with what is allowed. *Counted*: releases
-against the budget. Every kind has broken twins that it must catch; an audit that catches nothing
-proves nothing.
+Three kinds of evidence. *Exact*: a mechanism's own code is run over every noise it can draw on
+small neighbouring holdouts, and the largest loss is compared with the claim. *Sampled*: answers are
+drawn from the operating system's noise, and a lower confidence bound on epsilon (Clopper-Pearson),
+or the distance to the exact law (Dvoretzky-Kiefer-Wolfowitz), is compared with what is allowed.
+*Counted*: releases against the budget. Every kind has broken twins that it must catch; an audit
+that catches nothing proves nothing.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Collect what every audit rests on: rows, bounds from samples, laws and scripted noise."""
+"""The tools of every audit: rows, bounds from samples, laws and scripted noise."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -24,7 +24,7 @@ class Row:
         evidence: Exact, sampled or counted.
         what: What was measured.
         claimed: The largest value that is allowed.
-        measured: What was found; for samples a lower confidence bound.
+        measured: The measured value; for samples a lower confidence bound.
         twin: Whether the subject is broken on purpose.
 
     Example:
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def right(self) -> bool:
-        """Whether the audit says of it what it must."""
+        """Whether twins, and only twins, are flagged."""
         return self.flagged == self.twin
 
 
@@ -120,11 +120,7 @@ def laplace_cdf(k: int, scale: float) -> float:
 
 
 class ScriptEndError(Exception):
-    """More noise is needed than the script has."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__(scale)
-        self.scale = scale
+    """More noise is needed than the script has; the argument is its scale."""
 
 
 @final
@@ -167,5 +163,4 @@ def _best_event(first: Sequence[int], second: Sequence[int]) -> tuple[bool, int,
 
 
 def _beyond(ordered: Sequence[int], cut: int, sign: int) -> int:
-    """Count what is at least the cut, or at most."""
     return len(ordered) - bisect_left(ordered, cut) if sign > 0 else bisect_right(ordered, cut)

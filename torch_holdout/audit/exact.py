@@ -1,7 +1,7 @@
 """Exact laws of small games, by running a mechanism's own code over every noise it can draw."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -53,17 +53,15 @@ class Game:
                 secrets = dict(state)
                 if step.resets is not None:
                     secrets.pop(self.key(step.resets), None)
-                for probability, index, kept in self._decisions(
-                    step.totals[side], secrets.get(self.key(self.units))
-                ):
+                facts = (self.mechanism, self.units, self.grid, self.guess, self.mode)
+                secret = secrets.get(self.key(self.units))
+                for probability, index, kept in _enumerated(*facts, step.totals[side], secret):
                     mass = weight * probability
                     if index is not None:
                         law[position, index] = law.get((position, index), 0.0) + mass
                         continue
-                    after = {**secrets}
-                    if kept is not None:
-                        after[self.key(self.units)] = kept
-                    entry = tuple(sorted(after.items()))
+                    held = {} if kept is None else {self.key(self.units): kept}
+                    entry = tuple(sorted({**secrets, **held}.items()))
                     following[entry] = following.get(entry, 0.0) + mass
             alive = following
         law[None] = math.fsum(alive.values())
@@ -78,12 +76,6 @@ class Game:
             if max(p, q) > _LIKELY:
                 losses.append(math.inf if min(p, q) == 0 else abs(math.log(p / q)))
         return max(losses)
-
-    def _decisions(
-        self, total: int, secret: int | None
-    ) -> list[tuple[float, int | None, int | None]]:
-        facts = (self.mechanism, self.units, self.grid, self.guess, self.mode)
-        return _enumerated(*facts, total, secret)
 
 
 @lru_cache(maxsize=100_000)
@@ -123,20 +115,10 @@ def _every_decision(
         try:
             yield weight, mechanism.decide(Query(**facts, noise=noise))
         except ScriptEndError as end:
-            scripts += [((*script, k), weight * p) for k, p in _laplace_law(end.scale)]
+            scripts += [((*script, k), weight * p) for k, p in _laplace_law(*end.args)]
 
 
 @lru_cache(maxsize=64)
 def _laplace_law(scale: float) -> list[tuple[int, float]]:
     reach = math.ceil(-math.log(_TRUNCATED) * scale)
     return [(k, laplace_probability(k, scale)) for k in range(-reach, reach + 1)]
-
-
-def neighbours(
-    before: int, quiet: int, last: int, moves: Sequence[tuple[int, int]]
-) -> list[tuple[Step, ...]]:
-    """Return games of many quiet questions and a last one, for several ways of moving by one."""
-    return [
-        tuple([Step((quiet, quiet + rise))] * before + [Step((last, last + fall))])
-        for rise, fall in moves
-    ]

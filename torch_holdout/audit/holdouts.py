@@ -1,4 +1,4 @@
-"""Audit the mechanisms of the holdout: exact laws, samples and budgets, ours and twins."""
+"""Audits of the holdout's mechanisms and of their twins: exact laws, samples and budgets."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from torch_holdout._noise.fixed import laplace_numbers
 from torch_holdout._noise.streams import NoiseSource
 from torch_holdout.audit.evidence import Row, epsilon_row, laplace_cdf, law_row
-from torch_holdout.audit.exact import Game, Step, neighbours
+from torch_holdout.audit.exact import Game, Step
 from torch_holdout.audit.twins import FAULTS, Twin, float_answer, off_by_one
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.mechanisms import (
@@ -37,36 +37,24 @@ def exact_rows() -> list[Row]:
         >>> all(row.right for row in exact_rows())
         True
     """
-    step = 1 / (UNITS * SIGMA)
-    sparse: list[tuple[str, Mechanism]] = [
-        ("Thresholdout", Thresholdout(threshold=THRESHOLD, sigma=SIGMA, guess="train")),
-        ("SparseVector", SparseVector(threshold=THRESHOLD, sigma=SIGMA)),
-        ("EffectiveRounds", EffectiveRounds(threshold=THRESHOLD, sigma=SIGMA, rounds=5)),
-        ("Ladder", Ladder(step=THRESHOLD, sigma=SIGMA)),
-    ]
-    rows = [
-        Row(name, "exact", "a round and its answer", 2 * step, _round_loss(mechanism))
-        for name, mechanism in sparse
-    ]
+    step, two = 1 / (UNITS * SIGMA), "two units values"
     laplace = Game(LaplaceMechanism(epsilon=0.5), (Step((1, 2)),), grid=UNITS, guess=None)
-    rows.append(Row("LaplaceMechanism", "exact", "an answer", 0.5, laplace.loss()))
-    rows.append(Row("Thresholdout", "exact", "two units values", step, _two_units_loss(int)))
-    rows += [
-        Row(
-            fault,
-            "exact",
-            "a round and its answer",
-            2 * step,
-            _round_loss(Twin(THRESHOLD, SIGMA, fault)),
-            twin=True,
-        )
-        for fault in FAULTS
-    ]
     shared = _two_units_loss(lambda units: 0)
-    rows.append(
-        Row("one threshold for two units values", "exact", "two units values", step, shared, True)
-    )
-    return rows
+    return [
+        _round_row("Thresholdout", Thresholdout(threshold=THRESHOLD, sigma=SIGMA, guess="train")),
+        _round_row("SparseVector", SparseVector(threshold=THRESHOLD, sigma=SIGMA)),
+        _round_row("EffectiveRounds", EffectiveRounds(threshold=THRESHOLD, sigma=SIGMA, rounds=5)),
+        _round_row("Ladder", Ladder(step=THRESHOLD, sigma=SIGMA)),
+        Row("LaplaceMechanism", "exact", "an answer", 0.5, laplace.loss()),
+        Row("Thresholdout", "exact", two, step, _two_units_loss(int)),
+        *(_round_row(fault, Twin(THRESHOLD, SIGMA, fault), twin=True) for fault in FAULTS),
+        Row("one threshold for two units values", "exact", two, step, shared, twin=True),
+    ]
+
+
+def _round_row(subject: str, mechanism: Mechanism, *, twin: bool = False) -> Row:
+    claimed = 2 / (UNITS * SIGMA)
+    return Row(subject, "exact", "a round and its answer", claimed, _round_loss(mechanism), twin)
 
 
 def sampled_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
@@ -108,15 +96,14 @@ def sampled_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
 
 
 def budget_rows() -> list[Row]:
-    """Count what a door grants that is asked three times as often as its budget allows.
+    """Count the releases of a door that is asked three times as often as its budget allows.
 
     Example:
         >>> [(row.subject, row.measured, row.right) for row in budget_rows()]
         [('ReusableHoldout', 5, True), ('budget off by one', 6, True)]
     """
     budget = 5
-    granted = sum(_grants(budget))
-    broken = sum(off_by_one(budget))
+    granted, broken = sum(_grants(budget)), sum(off_by_one(budget))
     return [
         Row("ReusableHoldout", "counted", "releases", budget, granted),
         Row("budget off by one", "counted", "releases", budget, broken, twin=True),
@@ -126,7 +113,7 @@ def budget_rows() -> list[Row]:
 def _round_loss(mechanism: Mechanism) -> float:
     """Quiet questions move one way, the last one the other: the worst case of the proof."""
     guess = Fraction(1) if isinstance(mechanism, Ladder) else Fraction(0)
-    games = neighbours(_QUIET, 1, 2, [(1, -1), (-1, 1)])
+    games = [(*[Step((1, 1 + move))] * _QUIET, Step((2, 2 - move))) for move in (1, -1)]
     return max(
         Game(mechanism, steps, units=UNITS, grid=UNITS, guess=guess).loss() for steps in games
     )
@@ -176,23 +163,22 @@ def _gaussian_cdf(k: int) -> float:
 def _precision_row(
     subject: str, source: NoiseSource, draws: int, failure: float, *, twin: bool = False
 ) -> Row:
-    """Ask whether an answer has bits that only a mean of 0 leaves: n = 10,000, epsilon 0.02."""
+    """Measure whether an answer has bits that only a mean of 0 leaves."""
     size, claimed = 10_000, 0.02
     finest = math.ulp(1 / size)
 
     def fine(value: float) -> int:
         return int(value / finest != math.floor(value / finest))
 
-    samples = []
-    for errors in (0, 1):
+    def answers(errors: int) -> list[float]:
         if twin:
             noise = laplace_numbers((8 * draws,), seed=errors) / (size * claimed)
-            answers = [float_answer(errors / size, x) for x in noise.tolist()]
-        else:
-            mechanism = LaplaceMechanism(epsilon=claimed)
-            drawn = _released(mechanism, errors, source, draws, units=size, grid=512)
-            answers = [index / 512 for index in drawn]
-        samples.append([fine(value) for value in answers])
+            return [float_answer(errors / size, x) for x in noise.tolist()]
+        mechanism = LaplaceMechanism(epsilon=claimed)
+        drawn = _released(mechanism, errors, source, draws, units=size, grid=512)
+        return [index / 512 for index in drawn]
+
+    samples = [[fine(value) for value in answers(errors)] for errors in (0, 1)]
     what = "epsilon of the last bits"
     return epsilon_row(subject, samples, claimed, failure, twin=twin, what=what)
 

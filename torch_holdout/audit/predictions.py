@@ -1,4 +1,4 @@
-"""Audits of the prediction mechanisms: claimed against enumerated and sampled, ours and twins."""
+"""Audits of the prediction mechanisms and of their twins, enumerated and sampled."""
 
 import itertools
 import math
@@ -39,15 +39,11 @@ PARTS, CLASSES = 6, 3
 _RIGHT = 10  # sampled rows of ours, which share the false-alarm rate
 _TIMES = 3  # a law whose noise is 10 % too small must stand out every time
 _ALL = 2**DEVICE_BITS
+_SOFT_TWIN, _FLIP_TWIN = "weights exp(epsilon * votes)", "coins exp(epsilon * votes)"
 
 
 def prediction_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
-    """Audit every prediction mechanism and its twins.
-
-    Args:
-        source: Where the sampled rows draw from.
-        draws: Answers drawn for each sampled row and data set.
-        failure: Probability that a sampled row flags a mechanism that is right, for all together.
+    """Audit every prediction mechanism and its twins; see ``audit``.
 
     Example:
         >>> from torch_holdout._noise.streams import SeededNoise
@@ -74,32 +70,21 @@ def exact_predictions() -> list[Row]:
     """
     setting = Setting(num_parts=PARTS, num_outputs=CLASSES)
     soft, flip = SoftMajority(eta=0.3), PermuteAndFlip(epsilon=0.6)
-    claims = soft.charge(setting).epsilon, flip.charge(setting).epsilon
-    loss = _largest_loss
+    claimed = flip.charge(setting).epsilon
+    soft_twin, flip_twin = SoftMajority(eta=0.6), PermuteAndFlip(epsilon=1.2)
     return [
-        Row("SoftMajority", "exact", "a label", claims[0], loss(_soft_law(soft))),
-        Row("PermuteAndFlip", "exact", "a label", claims[1], loss(_flip_law(flip))),
-        Row(
-            "weights exp(epsilon * votes)",
-            "exact",
-            "a label",
-            2 * soft.eta,
-            loss(_soft_law(SoftMajority(eta=2 * soft.eta))),
-            twin=True,
-        ),
-        Row(
-            "coins exp(epsilon * votes)",
-            "exact",
-            "a label",
-            claims[1],
-            loss(_flip_law(PermuteAndFlip(epsilon=2 * flip.epsilon))),
-            twin=True,
-        ),
+        _label_row("SoftMajority", soft.charge(setting).epsilon, _soft_law(soft)),
+        _label_row("PermuteAndFlip", claimed, _flip_law(flip)),
+        _label_row(_SOFT_TWIN, 2 * soft.eta, _soft_law(soft_twin), twin=True),
+        _label_row(_FLIP_TWIN, claimed, _flip_law(flip_twin), twin=True),
     ]
 
 
+def _label_row(subject: str, claimed: float, law: Tensor, *, twin: bool = False) -> Row:
+    return Row(subject, "exact", "a label", claimed, _largest_loss(law), twin)
+
+
 def _votes() -> Tensor:
-    """Return every table of votes."""
     every = itertools.product(range(PARTS + 1), repeat=CLASSES)
     return torch.tensor([votes for votes in every if sum(votes) == PARTS])
 
@@ -119,7 +104,7 @@ def _scripted_answers(mechanism: PredictionMechanism, *batches: Tensor) -> Tenso
 
 
 def _soft_law(mechanism: SoftMajority) -> Tensor:
-    """Find which of the 2^63 numbers give which label: a label has one run of them."""
+    """Return the law of the labels: each label has one run of the 2^63 numbers."""
     law = torch.zeros(len(_votes()), CLASSES, dtype=torch.float64)
     start = torch.zeros(len(_votes()), 1, dtype=torch.int64)
     for _ in range(CLASSES):
@@ -135,7 +120,7 @@ def _same_label(mechanism: SoftMajority, label: Tensor, at: Tensor) -> Tensor:
 
 
 def _flip_law(mechanism: PermuteAndFlip) -> Tensor:
-    """Run every order of the classes with every outcome of the coins."""
+    """Return the law of the labels, over every order of the classes and outcome of the coins."""
     heads = torch.stack([_heads(mechanism, label) for label in range(CLASSES)], dim=1)
     law = torch.zeros_like(heads)
     for places, coins in _scripts():
@@ -146,7 +131,7 @@ def _flip_law(mechanism: PermuteAndFlip) -> Tensor:
 
 
 def _heads(mechanism: PermuteAndFlip, label: int) -> Tensor:
-    """Find which of the 2^63 numbers make the coin of a label, tried first, say yes."""
+    """Return the share of the 2^63 numbers for which a label that is tried first is taken."""
     first = torch.arange(CLASSES) == label
     places = torch.where(first, 0, 1 + torch.arange(CLASSES)).expand(len(_votes()), -1)
 
@@ -154,8 +139,7 @@ def _heads(mechanism: PermuteAndFlip, label: int) -> Tensor:
         return _scripted_answers(mechanism, places, torch.where(first, at, _ALL - 1)) == label
 
     end = _last(taken, torch.zeros(len(_votes()), 1, dtype=torch.int64))
-    chance: Tensor = (end.squeeze(1).to(torch.float64) + 1) / _ALL
-    return chance
+    return (end.squeeze(1).to(torch.float64) + 1).div(_ALL)
 
 
 def _last(holds: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
@@ -186,9 +170,9 @@ def _label_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
     clear = [quiet, quiet + (1 - quiet) * noisy]
     cases: list[tuple[str, PredictionMechanism, list[float], bool]] = [
         ("SoftMajority", SoftMajority(eta=eta), soft, False),
-        ("weights exp(epsilon * votes)", SoftMajority(eta=2 * eta), soft, True),
+        (_SOFT_TWIN, SoftMajority(eta=2 * eta), soft, True),
         ("PermuteAndFlip", PermuteAndFlip(epsilon=epsilon), flip, False),
-        ("coins exp(epsilon * votes)", PermuteAndFlip(epsilon=2 * epsilon), flip, True),
+        (_FLIP_TWIN, PermuteAndFlip(epsilon=2 * epsilon), flip, True),
         ("GNMax", GNMax(sigma=sigma), [noisy], False),
         ("Gaussian votes, noise 10 % too small", GNMax(sigma=0.9 * sigma), [noisy], True),
         ("ConfidentGNMax", _confident(threshold, check, sigma), clear, False),
@@ -203,7 +187,7 @@ def _label_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
 
 
 def _refund_rows(source: NoiseSource, draws: int, failure: float) -> list[Row]:
-    """Ask how much abstentions alone give away, at a delta of 0.001."""
+    """Measure how much abstentions alone give away."""
     delta = 1e-3
     mechanism = _confident(10.0, 3.0, 2.0)
     charge = mechanism.charge(Setting(num_parts=10, num_outputs=2))

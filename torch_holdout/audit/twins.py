@@ -1,4 +1,4 @@
-"""Broken twins: what the audits must catch. None of them is reachable from anywhere else."""
+"""Broken twins that the audits must catch. None of them is reachable from anywhere else."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,7 +24,7 @@ class Twin(Mechanism):
     fault: str
 
     def identity(self) -> dict[str, Any]:
-        """Return its fault."""
+        """Return the name of its fault."""
         return {"kind": f"twin: {self.fault}"}
 
     def guess_for(
@@ -34,7 +34,7 @@ class Twin(Mechanism):
         return given
 
     def epsilon_per_step(self, units: int) -> float:
-        """Return what it claims."""
+        """Return the epsilon that it claims."""
         return 1.0 / (units * self.sigma)
 
     def decide(self, query: Query) -> Decision:
@@ -44,7 +44,8 @@ class Twin(Mechanism):
         return self._round(query, self.sigma * query.levels)
 
     def _round(self, query: Query, scale: float) -> Decision:
-        gap, secret, public = distance_to_guess(query), query.threshold, self._public(query)
+        gap, secret = distance_to_guess(query), query.threshold
+        public = to_levels(self.threshold, query.levels)
         if gap is not None:
             if secret is None:
                 quiet = self.fault == "no threshold noise"
@@ -56,12 +57,9 @@ class Twin(Mechanism):
         index = noisy_answer(query.total, query.levels, query.grid, shrunk * scale, query.noise)
         return Decision(index=index, compared=gap is not None, opened=False, threshold=None)
 
-    def _public(self, query: Query) -> int:
-        return to_levels(self.threshold, query.levels)
-
 
 class _Reused:
-    """Hands the first draw out again, scaled."""
+    """Noise that returns its first draw again, scaled."""
 
     def __init__(self, noise: NoiseStream) -> None:
         self._noise = noise
@@ -80,11 +78,8 @@ def float_answer(mean: float, noise: float) -> float:
 
 
 def off_by_one(budget: int) -> list[bool]:
-    """Grant as many releases as a door that compares with ``<=``."""
-    granted: list[bool] = []
-    for _ in range(3 * budget):
-        granted.append(sum(granted) <= budget)
-    return granted
+    """Return what a door that compares with ``<=`` grants."""
+    return [number <= budget for number in range(3 * budget)]
 
 
 FAULTS = (

@@ -60,8 +60,7 @@ class ReusableHoldout:
         grid: Number of answer intervals; None: the power of two from ``4 * sqrt(units)`` up.
         resolution: Integer levels of one example's value; None: 65536.
         fingerprint: ``th.fingerprint(dataset)``, so that renaming cannot refill.
-        seed: Makes the noise reproducible, for tests and experiments only: it is marked in the
-            ledger and wherever the account is shown.
+        seed: Makes the noise reproducible, for tests only; marked wherever the account is shown.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -144,6 +143,11 @@ class ReusableHoldout:
     def address(self) -> str:
         """Where the ledger is, as it may be shown: without a password."""
         return self._ledger.address
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the noise comes from a test seed: then nothing is private."""
+        return self._noise.seeded
 
     @property
     def account(self) -> str:
@@ -266,8 +270,7 @@ class ReusableHoldout:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The account must exist before a copy can point at it; the data's hash stays here.
-        account = self._attached()
-        return _handle, (self._ledger.address, dict(vars(self._registration)), account)
+        return _handle, (self.address, dict(vars(self._registration)), self._attached())
 
     def __repr__(self) -> str:
         return (
@@ -290,12 +293,10 @@ class ReusableHoldout:
         return self._account
 
     def _reading(self) -> AccountReading:
-        summary = self._ledger.summary(self._attached())
-        return AccountReading(summary, self._ledger.address, self.mechanism)
+        return AccountReading(self._ledger.summary(self._attached()), self.address, self.mechanism)
 
     def _intervals(self, failure: float) -> Intervals:
-        reading = self._reading()
-        return reading.intervals(self._ledger.answers(self._attached()), failure)
+        return self._reading().intervals(self._ledger.answers(self._attached()), failure)
 
     def _release_for(self, debit: Debit, name: str, sums: SealedSums, *, query: str) -> Answer:
         """Answer one query; what it costs another account is paid in the same transaction."""
@@ -307,9 +308,8 @@ class ReusableHoldout:
         evaluation = gather(self._registration, asked, problem)
 
         def answers() -> dict[str, Answer]:
-            readings = evaluation.readings()
             answered: dict[str, Answer] = {}
-            for name, reading in readings.items():
+            for name, reading in evaluation.readings().items():
                 answered[name] = self._answer(name, reading, asked, answered)
             return answered
 

@@ -1,4 +1,4 @@
-"""Limit what everything answered from some training records may cost."""
+"""The budget of all answers from some training records."""
 
 from dataclasses import dataclass
 from typing import Any, final

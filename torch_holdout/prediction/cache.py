@@ -1,7 +1,7 @@
-"""Answers given before, so that the same question is the same answer, free.
+"""A cache of answers: the same query gets the same answer, free.
 
-A free repeat tells whoever asks that the question was asked before. So each tenant has a cache of
-its own, and what was asked is kept only as an HMAC under a secret of this process.
+A free repeat reveals that the query was asked before. So each tenant has a cache of its own, and
+queries are kept only as an HMAC under a secret of this process.
 """
 
 import hashlib
@@ -48,19 +48,16 @@ class AnswerCache:
                 f"Expected a tensor with one row per query, but got {type(inputs).__name__}; other "
                 f"inputs need cache=0. Nothing was charged."
             )
+        secret, prefix = self._secret, tenant.encode(errors="surrogatepass") + b"\x00"
         rows = inputs.detach().cpu()
-        prefix = tenant.encode(errors="surrogatepass") + b"\x00"
-        return [
-            hmac.new(self._secret, prefix + digest(row), hashlib.sha256).digest() for row in rows
-        ]
+        return [hmac.new(secret, prefix + digest(row), hashlib.sha256).digest() for row in rows]
 
     def get(self, tenant: str, key: bytes) -> Tensor | None:
         """Return the answer to a query, if this tenant has had it."""
-        known = self._answers.get(tenant)
-        answer = None if known is None else known.get(key)
-        if known is not None and answer is not None:
+        known = self._answers.get(tenant, OrderedDict())
+        if key in known:
             known.move_to_end(key)
-        return answer
+        return known.get(key)
 
     def put(self, tenant: str, keys: list[bytes], answers: Tensor) -> None:
         """Keep answers; the tenant's oldest make room."""
@@ -81,13 +78,10 @@ class AnswerCache:
         ask: Callable[[Tensor], Tensor | None],
         refused: Callable[[Tensor], Tensor],
     ) -> Tensor:
-        """Answer a batch; only what this tenant has not asked before is asked.
+        """Answer a batch, a query per row; only queries that are new to this tenant are asked.
 
-        Args:
-            tenant: Whose answers are looked up and kept.
-            inputs: A query per row.
-            ask: Returns answers to keep, or None if the budget does not cover them.
-            refused: Returns what stands in their place then; it is not kept.
+        ``ask`` returns answers to keep, or None if the budget does not cover them; then ``refused``
+        returns a substitute, which is not kept.
         """
         keys = self.keys(tenant, inputs)
         given = {key: self.get(tenant, key) for key in keys}

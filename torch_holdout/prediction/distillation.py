@@ -75,16 +75,15 @@ def distill(
         are, whatever is asked of it, if the inputs are public and were not chosen by private data.
 
     Args:
-        predictor: What labels; its mechanism must answer with labels.
+        predictor: Its mechanism must answer with labels.
         public_loader: Public inputs; of tuples and lists the first part. All are labelled or none.
         student: A LightningModule, trained as it is on batches of (inputs, labels), or any module
             of inputs, trained by ``optimizer`` and ``loss``.
         trainer: A Lightning Trainer, of the predictor's namespace.
-        optimizer: For a student that is no LightningModule, e.g. ``partial(Adam, lr=1e-3)``.
-        loss: Of scores and labels, for a student that is no LightningModule.
+        optimizer: For a student that is not a LightningModule, e.g. ``partial(Adam, lr=1e-3)``.
+        loss: Of scores and labels, for a student that is not a LightningModule.
         batch_size: For labelling and training.
-        labels: A file that keeps the labels as they are paid for: interrupted, the same call goes
-            on where it stopped.
+        labels: A file that keeps paid labels: after an interruption, the same call continues.
 
     Example:
         >>> from functools import partial
@@ -113,7 +112,7 @@ def distill(
     lightning = predictor.module_class
     if not isinstance(student, lightning) and optimizer is None:
         raise InvalidArgumentError(
-            "Expected `optimizer` for a student that is no LightningModule, e.g. "
+            "Expected `optimizer` for a student that is not a LightningModule, e.g. "
             "partial(torch.optim.Adam, lr=1e-3). Nothing was charged."
         )
     _require_one_process(predictor, trainer)
@@ -132,10 +131,8 @@ def distill(
             "take a lower threshold or a mechanism that always answers."
         )
     loader = DataLoader(TensorDataset(inputs[kept], answers[kept]), batch_size, shuffle=True)
-    taught = student
-    if not isinstance(student, lightning):
-        taught = _taught(lightning, student, optimizer, loss)
-    trainer.fit(taught, loader)
+    plain = not isinstance(student, lightning)
+    trainer.fit(_taught(lightning, student, optimizer, loss) if plain else student, loader)
     plan, budget = predictor.plan(), predictor.records.budget
     cost = compose([replace(predictor.charge(), count=len(inputs))], budget.delta)
     return Distilled(
@@ -185,7 +182,6 @@ def _require_student(
 
 
 def _gathered(loader: Iterable[Any]) -> Tensor:
-    """Return all public inputs, on the host."""
     parts = [batch[0] if isinstance(batch, tuple | list) else batch for batch in loader]
     if not parts or not all(isinstance(part, Tensor) for part in parts):
         raise InvalidArgumentError(
@@ -198,8 +194,10 @@ def _gathered(loader: Iterable[Any]) -> Tensor:
 def _labelled(
     predictor: PrivatePredictorHooks, inputs: Tensor, batch_size: int, path: Path | None
 ) -> Tensor:
-    """Label what is not labelled yet; each label is kept as soon as it is paid for."""
-    mark = _mark(predictor, inputs)
+    """Label the inputs without a label; each label is kept as soon as it is charged."""
+    # All of it is public: inputs, records and mechanism.
+    made = (predictor.records.name, predictor.mechanism.identity(), digest(inputs))
+    mark = hashlib.sha256(repr(made).encode()).hexdigest()
     paid = _resumed(mark, len(inputs), path)
     if path is not None:
         _keep({"labels": paid, "made": mark}, path)  # what cannot be kept must not be paid for
@@ -211,18 +209,11 @@ def _labelled(
         )
     device = next((tensor.device for tensor in predictor.parameters()), torch.device("cpu"))
     for start in range(len(paid), len(inputs), batch_size):
-        batch = inputs[start : start + batch_size]
-        labels = predictor.label(batch.to(device)).cpu()
-        paid = torch.cat([paid, labels])
+        labels = predictor.label(inputs[start : start + batch_size].to(device))
+        paid = torch.cat([paid, labels.cpu()])
         if path is not None:
             _keep({"labels": paid, "made": mark}, path)
     return paid
-
-
-def _mark(predictor: PrivatePredictorHooks, inputs: Tensor) -> str:
-    """Say of what labels are: inputs, records and mechanism. All of it is public."""
-    made = (predictor.records.name, predictor.mechanism.identity(), digest(inputs))
-    return hashlib.sha256(repr(made).encode()).hexdigest()
 
 
 def _resumed(mark: str, count: int, path: Path | None) -> Tensor:
@@ -230,20 +221,19 @@ def _resumed(mark: str, count: int, path: Path | None) -> Tensor:
         return torch.empty(0, dtype=torch.int64)
     try:
         stored = torch.load(path, weights_only=True)
-        usable = stored["made"] == mark and len(stored["labels"]) <= count
-    except Exception:  # cut off, or another program's
-        usable = False
-    if not usable:
-        raise InvalidArgumentError(
-            f"Expected {path} to hold labels of these inputs, these records and this mechanism, "
-            f"but it holds others'. Choose another file. Nothing was charged."
-        )
-    labels: Tensor = stored["labels"]
-    return labels
+        labels: Tensor = stored["labels"]
+        if stored["made"] == mark and len(labels) <= count:
+            return labels
+    except Exception:  # noqa: S110  cut off, or another program's
+        pass
+    raise InvalidArgumentError(
+        f"Expected {path} to hold labels of these inputs, these records and this mechanism, but it "
+        f"holds others'. Choose another file. Nothing was charged."
+    )
 
 
 def _keep(content: dict[str, Any], path: Path) -> None:
-    """Replace the file at once: it is never seen half written."""
+    # A draft first, so that the file is never seen half written.
     draft = path.with_name(f".{path.name}.{fresh_secret(8).hex()}.new")
     try:
         torch.save(content, draft)
@@ -266,7 +256,7 @@ def _taught(
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None,
     loss: Callable[[Tensor, Tensor], Tensor],
 ) -> nn.Module:
-    """Wrap a plain module so that a Trainer can fit it."""
+    """Return a plain module wrapped so that a Trainer can fit it."""
 
     class Student(lightning):  # type: ignore[misc]
         def __init__(self) -> None:

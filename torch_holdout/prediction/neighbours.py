@@ -1,6 +1,6 @@
-"""Who is protected: which two data sets count as neighbours, and what follows from it."""
+"""The neighbouring relation: which change of the records is protected."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, final
 
 from torch_holdout._shared.checks import require_choice, require_whole
@@ -35,12 +35,8 @@ class Neighbours:
         require_whole("members_changed", self.members_changed, 1, 2)
 
     def identity(self) -> dict[str, Any]:
-        """Return what a ledger and a checkpoint store."""
-        return {
-            "relation": self.relation,
-            "unit": self.unit,
-            "members_changed": self.members_changed,
-        }
+        """Return the public facts that a ledger and a checkpoint store."""
+        return asdict(self)
 
     def __str__(self) -> str:
         verb = "replacing" if self.relation == "replace-one" else "adding or removing"

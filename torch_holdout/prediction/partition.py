@@ -1,4 +1,4 @@
-"""Which member of an ensemble a record belongs to: a pure function of its key and a seed."""
+"""The parts of a set of records: a pure function of each record's key and a seed."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -66,7 +66,7 @@ class Partition:
 
     @property
     def neighbours(self) -> Neighbours:
-        """Return who is protected, and how many members a neighbour changes."""
+        """The protected change of the records, and how many members it changes."""
         relation = self.relation or ("replace-one" if self.key == "index" else "add-remove")
         moves = self.key != "index" and relation == "replace-one"
         return Neighbours(relation=relation, unit=self.unit, members_changed=1 + moves)
@@ -112,7 +112,7 @@ class Partition:
         return _split(hashes % np.uint64(self.num_parts), self.num_parts)
 
     def identity(self) -> dict[str, Any]:
-        """Return what a ledger and a checkpoint store."""
+        """Return the public facts that a ledger and a checkpoint store."""
         return {
             "num_parts": int(self.num_parts),
             "key": qualified_name(self.key) if callable(self.key) else self.key,
@@ -122,14 +122,9 @@ class Partition:
         }
 
     def __str__(self) -> str:
-        known = self.identity()
-        equal = "equal " if self.balanced else ""
-        return (
-            f"{self.num_parts} {equal}parts by {known['key']}, seed {self.seed}; neighbours: "
-            f"{self.neighbours}"
-        )
-
-    # ---- inside
+        parts = "equal parts" if self.balanced else "parts"
+        cut = f"{self.num_parts} {parts} by {self.identity()['key']}, seed {self.seed}"
+        return f"{cut}; neighbours: {self.neighbours}"
 
     def _require_consistent(self) -> None:
         if self.key == "index" and self.relation == "add-remove":
@@ -170,14 +165,11 @@ class Partition:
         return parts
 
     def _keys(self, dataset: Any) -> Iterable[Key]:
-        if callable(self.key):
-            return [self.key(dataset[index]) for index in range(len(dataset))]
-        return [_content(dataset[index]) for index in range(len(dataset))]
+        key = self.key if callable(self.key) else _content
+        return [key(dataset[index]) for index in range(len(dataset))]
 
     def _hashes(self, keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        words = _words(keys)
-        words ^= np.uint64(_mixed(self.seed))
-        return _splitmix64(words)
+        return _splitmix64(_words(keys) ^ _splitmix64(np.array([self.seed], dtype=np.uint64)))
 
 
 def _splitmix64(
@@ -190,10 +182,6 @@ def _splitmix64(
         words *= np.uint64(factor)
     words ^= words >> np.uint64(31)
     return words
-
-
-def _mixed(seed: int) -> int:
-    return int(_splitmix64(np.array([seed], dtype=np.uint64))[0])
 
 
 def _words(keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -227,7 +215,6 @@ def _word(key: object) -> int:
 
 
 def _content(record: object) -> bytes:
-    kind = ""
     try:
         return digest(record)
     except UnknownContentError as error:

@@ -1,14 +1,14 @@
-"""The other door: members' raw outputs become answers only here, and only after they are paid."""
+"""The other door: only here do members' raw outputs become answers, after they are charged."""
 
 import json
 import math
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
@@ -26,14 +26,16 @@ from torch_holdout.holdout.results import Answer
 from torch_holdout.ledger.records import ChargePurpose
 from torch_holdout.prediction.budget import PrivacyBudget
 from torch_holdout.prediction.cache import AnswerCache
-from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET, PredictionMechanism, Setting
-from torch_holdout.prediction.private_loss import PrivateLoss
-from torch_holdout.prediction.private_value import PrivateValue
-from torch_holdout.prediction.queries import count_queries, describe, queries_of_run
+from torch_holdout.prediction.mechanisms.base import (
+    OUT_OF_BUDGET,
+    PredictionMechanism,
+    Setting,
+    Voters,
+)
+from torch_holdout.prediction.private_loss import PrivateLoss, PrivateValue
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, records_status
 from torch_holdout.prediction.validation import validate
-from torch_holdout.prediction.voters import Voters
 
 OnExhausted = Literal["raise", "abstain", "fallback"]
 
@@ -78,14 +80,13 @@ class PrivatePredictorHooks(nn.Module):
         Args:
             ensemble: A ``PartitionedEnsemble``, or a ``StableModel``.
             mechanism: How outputs become an answer, e.g. ``SoftMajority(eta=0.1)``.
-            budget: What everything may cost together.
-            ledger: Where the account is: ``sqlite:///private.db``, or ``memory://`` for a
-                throw-away.
+            budget: The cap on the cost of all answers together.
+            ledger: Where the account is, e.g. ``sqlite:///private.db``, or ``memory://``.
             name: The records' name in that ledger.
             on_exhausted: For a batch beyond the budget: ``"raise"``, ``"abstain"`` (labels are -2,
                 values NaN) or ``"fallback"`` (a public model answers).
             fallback: That public model, of inputs; its scores ``[B, C]`` become labels.
-            cache: How many answers to remember per tenant, so that repeats are the same and free;
+            cache: How many answers to keep per tenant: a repeated query gets the same answer, free.
                 0 for none. It reads inputs back to the host.
             fingerprint: ``th.fingerprint(train_set)``, so that renaming cannot refill.
             num_outputs: Number of classes, where the models do not know it yet.
@@ -147,7 +148,7 @@ class PrivatePredictorHooks(nn.Module):
             tenant: Whose cache is used.
         """
         require_text("tenant", tenant)
-        # Frames hold votes: whatever goes wrong leaves without them.
+        # Frames hold votes: no error may carry them out.
         return without_trace(lambda: self._answers(inputs, tenant, "prediction"))
 
     def predict_step(self, batch: Any, batch_idx: int = 0, dataloader_idx: int = 0) -> Tensor:
@@ -155,15 +156,15 @@ class PrivatePredictorHooks(nn.Module):
         return self.forward(batch[0] if isinstance(batch, tuple | list) else batch)
 
     def on_predict_start(self) -> None:
-        """Refuse at once what the budget cannot cover, so that no answer is lost half way."""
+        """Raise if the budget cannot cover the whole run, so that no answer is lost half way."""
         if self.on_exhausted != "raise" or self._cache is not None:
             return
-        asked = queries_of_run(self.trainer)
+        asked = _queries_of_run(self.trainer)
         if asked is not None and asked > (left := self.plan().queries_left):
             raise self._exhausted(asked, left)
 
     def plan(self) -> PredictionPlan:
-        """Say how many queries the budget buys, and how many are left; charges nothing."""
+        """Return how many queries the budget buys and how many are left; charges nothing."""
         setting, charge, budget = self._setting(None), self.charge(), self._records.budget
         return PredictionPlan(
             mechanism=repr(self.mechanism),
@@ -178,14 +179,13 @@ class PrivatePredictorHooks(nn.Module):
         )
 
     def status(self) -> PredictionStatus:
-        """Return counts and privacy: all of it public."""
-        charge = self.charge()
-        account = self._records.summary(charge)
-        left = self._records.left(charge)
-        return records_status(account, self._records.address, queries_left=left)
+        """Return the counts and the privacy of the records' account; all public."""
+        charge, records = self.charge(), self._records
+        left = records.left(charge)
+        return records_status(records.summary(charge), records.address, queries_left=left)
 
     def charge(self) -> Charge:
-        """Return what one query costs."""
+        """Return the charge of one query."""
         return self.mechanism.charge(self._setting(None))
 
     def validate(self, holdout: ReusableHoldout, name: str, loader: Any, *, query: str) -> Answer:
@@ -194,10 +194,8 @@ class PrivatePredictorHooks(nn.Module):
         ``query`` is a public name of the model: the same name is the same answer. See
         ``torch_holdout.prediction.validation``.
         """
-        return validate(
-            self.ensemble, self.mechanism, self._records, holdout, name, loader,
-            query=query, usual=self.charge(),
-        )  # fmt: skip
+        models, usual = (self.ensemble, self.mechanism), self.charge()
+        return validate(*models, self._records, holdout, name, loader, query=query, usual=usual)
 
     def private_epsilon(self, delta: float) -> PrivateValue:
         """Return the data-dependent epsilon of the votes this object has answered so far.
@@ -212,12 +210,12 @@ class PrivatePredictorHooks(nn.Module):
         return self._private_loss.epsilon(delta)
 
     def label(self, inputs: Any) -> Tensor:
-        """Answer a batch for distillation, or raise; the ledger says what it was for."""
+        """Answer a batch for distillation, or raise; the ledger keeps this purpose."""
 
         def answers() -> Tensor:
             labels = self._ask(inputs, "distillation")
             if labels is None:
-                raise self._exhausted(count_queries(inputs), self.plan().queries_left)
+                raise self._exhausted(_count_queries(inputs), self.plan().queries_left)
             return labels
 
         return without_trace(answers)
@@ -238,7 +236,7 @@ class PrivatePredictorHooks(nn.Module):
         return cast(dict[str, Any], super().__getstate__())  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
-        """Show what is public."""
+        """Return the public facts."""
         return f"mechanism={self.mechanism!r}, records={self._records!r}"
 
     @property
@@ -259,20 +257,18 @@ class PrivatePredictorHooks(nn.Module):
     @torch.no_grad()
     def _ask(self, inputs: Any, purpose: ChargePurpose) -> Tensor | None:
         """Charge a batch and answer it; None, and nothing charged, if the budget is too small."""
-        rows = count_queries(inputs)
+        rows = _count_queries(inputs)
         if self._refused is not None and rows is not None and rows >= self._refused:
             return None
         table = self._table(inputs)
         setting = self._setting(table)
         before: int | None = 0
         if len(table):
-            charge = self.mechanism.charge(setting)
-            detail = json.dumps(self.mechanism.identity() | asdict(setting), sort_keys=True)
             before = self._records.pay(
-                charge,
+                self.mechanism.charge(setting),
                 len(table),
                 purpose=purpose,
-                detail=detail,
+                detail=json.dumps(self.mechanism.identity() | asdict(setting), sort_keys=True),
                 variation=self.mechanism.sampler_error(setting),
             )
         if before is None:
@@ -287,27 +283,21 @@ class PrivatePredictorHooks(nn.Module):
         return answers
 
     def _table(self, inputs: Any) -> Tensor:
-        """Add up what the members say. Raw."""
+        """Add up the members' tables. Raw."""
         if any(module.training for module in self.ensemble.modules()):
             self.ensemble.eval()
+
+        tensor = isinstance(inputs, Tensor)  # its shape is shown, never a value
+        given = f"{tuple(inputs.shape)} {inputs.dtype}" if tensor else type(inputs).__name__
 
         def refusal(failure: str) -> InvalidArgumentError:
             return InvalidArgumentError(
                 f"Expected inputs that every member can take, one query per row, but the models "
-                f"gave {failure} for {describe(inputs)}. Nothing was charged. An error's own "
-                f"message is withheld, because it may quote what is private."
+                f"gave {failure} for {given}. Nothing was charged. An error's own message is "
+                f"withheld, because it may quote private values."
             )
 
-        def added_up() -> Tensor | None:
-            total: Tensor | None = None
-            for outputs in self._voters.output_chunks(inputs):
-                part = self.mechanism.table(outputs)
-                total = part if total is None else total + part
-            return total
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a member's may quote what it has computed
-            total = errors_by_type(added_up, refusal)
+        total = errors_by_type(lambda: self.mechanism.total_table(self._voters, inputs), refusal)
         if total is None:
             raise refusal("no outputs")
         return total
@@ -320,7 +310,7 @@ class PrivatePredictorHooks(nn.Module):
             self._declared_outputs = declared or outputs
         if outputs is None:
             raise InvalidArgumentError(
-                "Expected to know the number of classes, which decides what a query costs. Fit or "
+                "Expected a known number of classes, which decides the cost of a query. Fit or "
                 "load the ensemble first, or pass num_outputs=."
             )
         if declared is not None and outputs != declared:
@@ -336,8 +326,7 @@ class PrivatePredictorHooks(nn.Module):
 
     @torch.no_grad()
     def _without_asking(self, inputs: Any) -> Tensor:
-        """Do with a batch that the budget does not cover what the user has chosen."""
-        labels, rows = self.mechanism.answers == "labels", count_queries(inputs)
+        labels, rows = self.mechanism.answers == "labels", _count_queries(inputs)
         if self.on_exhausted == "raise" or rows is None:
             raise self._exhausted(rows, self.plan().queries_left)
         if self.fallback is not None:
@@ -351,7 +340,7 @@ class PrivatePredictorHooks(nn.Module):
 
     def _exhausted(self, queries: int | None, left: int) -> BudgetExhaustedError:
         asked = "this batch" if queries is None else f"{queries} queries"
-        remedy = "ask fewer at once, or" if left else "this mechanism can be asked no more;"
+        remedy = "ask fewer at once, or" if left else "this mechanism may not be asked again;"
         return BudgetExhaustedError(
             f"Expected the budget of records {self._records.name!r} to cover {asked}, but {left} "
             f"queries are left. Nothing was charged and none of the batch was answered: {remedy} "
@@ -375,3 +364,26 @@ def _fallen_back(model: Callable[[Any], Tensor], inputs: Any) -> Tensor:
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     raise InvalidArgumentError(f"Expected `fallback` to take the inputs, but it raised {failure}")
+
+
+def _count_queries(inputs: Any) -> int | None:
+    """Return the number of queries of a batch, if its first tensor tells."""
+    if isinstance(inputs, Tensor):
+        return len(inputs) if inputs.ndim else None
+    parts = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+    return _count_queries(parts[0]) if isinstance(parts, list | tuple) and parts else None
+
+
+def _queries_of_run(trainer: Any) -> int | None:
+    """Return the number of queries of a prediction run, if its loaders know."""
+    loaders = trainer.predict_dataloaders
+    loaders = loaders if isinstance(loaders, list | tuple) else [loaders]
+    total = 0
+    for loader, batches in zip(loaders, trainer.num_predict_batches, strict=True):
+        if not isinstance(loader, DataLoader) or not isinstance(loader.dataset, Sized):
+            return None
+        size = len(loader.dataset)
+        if loader.batch_size is not None:
+            size = min(size, batches * loader.batch_size * trainer.world_size)
+        total += size
+    return total

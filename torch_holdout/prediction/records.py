@@ -1,4 +1,4 @@
-"""Keep the account of the training records that models were trained on."""
+"""The account of the records that models were trained on."""
 
 import math
 from functools import lru_cache
@@ -111,21 +111,19 @@ class TrainingRecords:
             then nothing was charged.
         """
         account = self.attach(charge)
-        total = queries * price(charge, self._order)
+        entry = ChargeEntry(
+            purpose=purpose,
+            detail=detail,
+            queries=queries,
+            charge=queries * price(charge, self._order),
+            variation=math.ceil(queries * variation * ZEPTO),
+            seeded=self.seeded,
+        )
         with self._ledger.records(account) as opened:
-            if total > opened.left:
+            if entry.charge > opened.left:
                 return None
             before = opened.queries
-            opened.charge(
-                ChargeEntry(
-                    purpose=purpose,
-                    detail=detail,
-                    queries=queries,
-                    charge=total,
-                    variation=math.ceil(queries * variation * ZEPTO),
-                    seeded=self.seeded,
-                )
-            )
+            opened.charge(entry)
         return before
 
     def left(self, charge: Charge) -> int:
@@ -134,11 +132,10 @@ class TrainingRecords:
         return (account.capacity - account.spent) // price(charge, order_of(account))
 
     def debit(self, charge: Charge, detail: str, *, most: int) -> Debit:
-        """Return what an answer of a holdout in the same ledger costs this account, per step."""
-        account = self.attach(charge)
+        """Return the debit of this account for an answer of a holdout in the same ledger."""
         return Debit(
             address=self.address,
-            account=account,
+            account=self.attach(charge),
             each=price(charge, self._order),
             most=most,
             detail=detail,
@@ -170,13 +167,8 @@ class TrainingRecords:
                 "Expected the records' account to exist before a handle is copied elsewhere: the "
                 "data's fingerprint stays in this process. Call attach(charge) first."
             )
-        arguments = {
-            "name": self.name,
-            "budget": self.budget,
-            "neighbours": self.neighbours,
-            "seeded": self.seeded,
-        }
-        return _handle, (self.address, arguments, account)
+        names = ("name", "budget", "neighbours", "seeded")
+        return _handle, (self.address, {name: getattr(self, name) for name in names}, account)
 
     def __repr__(self) -> str:
         return f"TrainingRecords({self.address!r}, name={self.name!r}, budget={self.budget})"

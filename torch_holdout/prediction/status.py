@@ -1,4 +1,4 @@
-"""What a budget buys and what is left of it: all of it public."""
+"""Public summaries of a prediction budget: before the first query, and after some."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch_holdout.ledger.schema import ZEPTO
 @final
 @dataclass(frozen=True, kw_only=True)
 class PredictionPlan:
-    """What a mechanism and a budget buy, before anything is asked.
+    """The number of queries that a budget buys with a mechanism.
 
     Attributes:
         queries: How many queries the whole budget buys.
@@ -42,11 +42,8 @@ class PredictionPlan:
 
     def __str__(self) -> str:
         at = "" if self.delta is None else f" at delta {self.delta:g}"
-        each = (
-            "no pure epsilon"
-            if math.isinf(self.epsilon_per_query)
-            else f"pure epsilon {up(self.epsilon_per_query, digits=4)}"
-        )
+        pure = f"pure epsilon {up(self.epsilon_per_query, digits=4)}"
+        each = "no pure epsilon" if math.isinf(self.epsilon_per_query) else pure
         lines = [
             f"{self.mechanism} over {counted(self.num_parts, 'part')}, "
             f"{counted(self.num_outputs, 'output')}",
@@ -55,10 +52,7 @@ class PredictionPlan:
             f"  one query: {each}",
         ]
         if self.queries_left < 1:
-            lines.append(
-                "  Nothing can be asked: take a larger epsilon, more noise per answer "
-                "(for_budget solves it), or fewer queries."
-            )
+            lines.append("  Nothing can be asked: take more epsilon, or more noise (for_budget).")
         elif self.queries < 1000:
             lines.append(
                 "  Few: label a public set once (distill) for a model that may be asked without "
@@ -75,15 +69,14 @@ class PredictionStatus:
     Attributes:
         queries: Queries charged so far, by every predictor on these records.
         queries_left: How many more this predictor's mechanism may answer; None without one.
-        epsilon: Cap over the whole budget at ``delta``, constant from creation. It is what is
-            promised; what has been spent so far is a share of it.
-        epsilon_spent: The plain sum of pure epsilons; None for a budget with a delta, where no
-            smaller number than the cap is a promise.
+        epsilon: Cap over the whole budget at ``delta``, constant from creation: the promise.
+        epsilon_spent: The sum of pure epsilons; None for a budget with a delta, where no smaller
+            number than the cap is a promise.
         share_spent: Charged so far, as a share of the capacity.
         order: The Renyi order that charges are counted at; None for pure epsilon.
-        sampler_error: What inexact sampling adds to delta, over all queries so far.
+        sampler_error: Bound on what inexact sampling adds to delta, over all queries so far.
         renaming_detected: Whether the account knows the records' fingerprint.
-        seeded: Whether the noise is a test seed's, and so no privacy is given.
+        seeded: Whether the noise comes from a test seed: then nothing is private.
 
     Example:
         >>> status = PredictionStatus(
@@ -128,10 +121,7 @@ class PredictionStatus:
 
 
 def records_status(
-    summary: RecordsSummary,
-    address: str,
-    *,
-    queries_left: int | None = None,
+    summary: RecordsSummary, address: str, *, queries_left: int | None = None
 ) -> PredictionStatus:
     """Return the state of an account from its counters."""
     registered = summary.registration

@@ -9,9 +9,8 @@ one answer instead of one query per example.
 
 import json
 import math
-import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +23,10 @@ from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.prediction.mechanisms.base import PredictionMechanism
+from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Voters
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
 from torch_holdout.prediction.records import TrainingRecords
-from torch_holdout.prediction.voters import Voters
-from torch_holdout.statistics import BoundedMean, Statistic
+from torch_holdout.statistics import BoundedMean
 
 
 def validate(
@@ -60,7 +58,7 @@ def validate(
         query: A public name of the model, e.g. a run and an epoch: the same name is the same
             answer, free. The weights must not name it, because whether two trainings gave the same
             weights is a fact about the records.
-        usual: What the predictor is mostly charged; an account that has to be made is made for it.
+        usual: The predictor's usual charge, which decides the currency of a new account.
     """
     require_text("query", query)
     charge = step_charge(mechanism, records, holdout, name)
@@ -92,15 +90,11 @@ def expected_accuracy(
 ) -> Tensor:
     """Return the probability of the right label for each example. Raw: it goes to a sealed sum.
 
-    A label that is no class is nobody's right answer.
+    A label that is not a class has probability 0.
     """
     require_instance("ensemble", ensemble, Voters)
-    ensemble.eval()
-    voters: Any = ensemble
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a member's may quote what it has computed
-        table = sum(mechanism.table(outputs) for outputs in voters.output_chunks(inputs))
-    if not isinstance(table, Tensor) or table.shape[:1] != target.shape:
+    table = mechanism.total_table(cast(Voters, ensemble.eval()), inputs)
+    if table is None or table.shape[:1] != target.shape:
         raise InvalidArgumentError(
             "Expected inputs and labels with one row per example, but their numbers differ. "
             "Nothing was released or charged."
@@ -115,32 +109,30 @@ def expected_accuracy(
 def step_charge(
     mechanism: PredictionMechanism, records: TrainingRecords, holdout: ReusableHoldout, name: str
 ) -> Charge:
-    """Return what a comparison, or an answer, of the holdout costs the training records."""
+    """Return the charge of the training records for a comparison, or an answer, of the holdout."""
     eta = _soft(mechanism).eta
     require_instance("holdout", holdout, ReusableHoldout)
-    state = holdout.status()
-    address = state.ledger
-    if state.seeded and not records.seeded:
+    if holdout.seeded and not records.seeded:
         raise InvalidArgumentError(
-            "Expected a holdout with noise from the operating system: whoever knows this one's "
-            "seed knows the noise that is to protect the training records."
+            "Expected a holdout with noise from the operating system: who knows this holdout's "
+            "seed knows the noise that has to protect the training records."
         )
-    if address != records.address:
+    if holdout.address != records.address:
         raise InvalidArgumentError(
             f"Expected the holdout and the training records in one ledger, so that both are "
-            f"charged in one transaction, but they are in {address} and {records.address}. Give "
-            f"the predictor the holdout's ledger."
+            f"charged in one transaction, but they are in {holdout.address} and "
+            f"{records.address}. Give the predictor the holdout's ledger."
         )
     rule = holdout.mechanism
     if rule.wants_guess():
         raise InvalidArgumentError(
             "Expected a holdout that does not compare with training values: a training guess is "
-            "published as it is and protects no training record. Use guess='last', a Ladder or an "
-            "answering mechanism."
+            "published without noise. Use guess='last', a Ladder or an answering mechanism."
         )
     statistic = holdout.statistics.get(name)
     accuracy = isinstance(statistic, BoundedMean) and statistic.per_example is None
-    if statistic is None or not accuracy or _range(statistic) != (0.0, 1.0, "max"):
+    scale = None if statistic is None else (statistic.low, statistic.high, statistic.mode)
+    if not accuracy or scale != (0.0, 1.0, "max"):
         raise InvalidArgumentError(
             f"Expected {name!r} to be a statistic with bounds 0 and 1 where larger is better, such "
             f"as th.ZeroOne(), among {list(holdout.statistics)}."
@@ -150,8 +142,7 @@ def step_charge(
     units = holdout.size
     if math.isinf(rule.charge_per_step(units)):
         raise InvalidArgumentError(
-            "Expected a holdout with noise (sigma > 0): without, its answers protect no training "
-            "record."
+            "Expected a holdout with noise (sigma > 0): without it, no record is protected."
         )
     # What one example of the holdout moves, 1/units, is what a step is priced for.
     if rule.currency == "rho":
@@ -159,14 +150,10 @@ def step_charge(
     return Pure(rule.charge_per_step(units) * shift * units)
 
 
-def _range(statistic: Statistic) -> tuple[float, float, str]:
-    return statistic.low, statistic.high, statistic.mode
-
-
 def _soft(mechanism: PredictionMechanism) -> SoftMajority:
     if not isinstance(mechanism, SoftMajority):
         raise InvalidArgumentError(
-            f"Expected a SoftMajority, whose expected accuracy is known to move little, but got "
+            f"Expected a SoftMajority, whose expected accuracy has a known sensitivity, but got "
             f"{type(mechanism).__name__}."
         )
     return mechanism

@@ -368,3 +368,18 @@ def test_bad_input(call):
 def test_charges_are_of_the_known_kinds():
     kinds = {type(m.charge(Setting(num_parts=20, num_outputs=4))) for m in ALL}
     assert kinds == {SoftVote, Pure, Concentrated, DiscreteLaplace}
+
+
+@pytest.mark.parametrize(
+    ("vote", "delta", "parameter", "expected"),
+    [
+        (GNMax, 1e-5, "sigma", 30.42),
+        (SoftMajority, 1e-5, "eta", 0.0631),
+        (PermuteAndFlip, None, "epsilon", 0.02),
+    ],
+)
+def test_one_rule_solves_for_the_parameter_of_every_vote(vote, delta, parameter, expected):
+    solved = vote.for_budget(
+        epsilon=2.0, delta=delta, queries=100, num_parts=50, num_classes=10, members_changed=1
+    )
+    assert getattr(solved, parameter) == pytest.approx(expected, rel=2e-3)

@@ -2,9 +2,8 @@
 
 import torch
 from torch import nn
-from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET
+from torch_holdout.prediction.mechanisms.base import OUT_OF_BUDGET, Voters
 from torch_holdout.prediction.neighbours import Neighbours
-from torch_holdout.prediction.voters import Voters
 
 
 class Members(nn.Module, Voters):

@@ -1,4 +1,4 @@
-"""Serve the records of every part to the members of an ensemble."""
+"""The data module that serves every member of an ensemble its own part."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sized
@@ -12,14 +12,13 @@ from torch.utils.data import DataLoader
 from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.batches import AsPair, GatheredRecords, PartSampler
-from torch_holdout.prediction.ensemble.sharding import ShardsMembers
 from torch_holdout.prediction.partition import Key, Partition
 
 
 @final
 @dataclass(frozen=True)
 class PartitionedBatch:
-    """What a ``PartitionedDataModule`` hands to the ensemble: [members, records, ...] tensors."""
+    """A batch for the ensemble: [members, records, ...] tensors."""
 
     input: Any
     target: Any
@@ -31,6 +30,14 @@ class ReadsBatches(ABC):
     @abstractmethod
     def look_at_batch(self, pair: tuple[Any, Any], num_members: int) -> None:
         """Check a flat batch, part after part."""
+
+
+class ShardsMembers(ABC):
+    """A strategy that gives each process some of the members."""
+
+    @abstractmethod
+    def members(self, num_parts: int) -> range:
+        """Return the members of this process."""
 
 
 class PartitionedDataHooks:
@@ -62,10 +69,8 @@ class PartitionedDataHooks:
             parts: The partition, the same as the ensemble's.
             batch_size: Records of each part in a step.
             steps_per_epoch: Steps in an epoch.
-            keys: The keys of all records, if the partition's key is a function; else it is called
-                on every record once.
+            keys: The keys of all records; else the partition's key function reads every record.
             as_pair: Makes ``(input, target)`` of a record; without it, records are such pairs.
-                Records are then read one by one, or through ``__getitems__``.
             num_workers: Processes that read records.
             pin_memory: Whether batches are put into pinned memory.
 
@@ -117,7 +122,7 @@ class PartitionedDataHooks:
             started=self._steps_done,
         )
 
-    # ---- what Lightning calls
+    # ---- hooks of Lightning
 
     def train_dataloader(self) -> "PartLoader":
         """Return the loader of flat batches, part after part."""
@@ -125,7 +130,7 @@ class PartitionedDataHooks:
             GatheredRecords(self.train_set, self.as_pair),
             sampler=self.sampler(),
             batch_size=None,
-            collate_fn=_as_it_is,
+            collate_fn=_unchanged,
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
         )
@@ -145,8 +150,6 @@ class PartitionedDataHooks:
         stacked = tree_map(lambda leaf: leaf.view(members, -1, *leaf.shape[1:]), tuple(batch))
         return PartitionedBatch(*stacked)
 
-    # ---- inside
-
     def _members(self) -> range:
         strategy = None if self.trainer is None else self.trainer.strategy
         if isinstance(strategy, ShardsMembers):
@@ -154,7 +157,6 @@ class PartitionedDataHooks:
         return range(self.parts.num_parts)
 
     def _steps_done(self) -> int:
-        """Return how many steps of the epoch a resumed fit has done, as Lightning counts them."""
         if self.trainer is None:
             return 0
         done = int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
@@ -183,5 +185,5 @@ class PartLoader(DataLoader[Any]):
         """Do nothing; that this exists tells Lightning that the loader can be resumed."""
 
 
-def _as_it_is(batch: Any) -> Any:
+def _unchanged(batch: Any) -> Any:
     return batch

@@ -1,4 +1,4 @@
-"""The hooks of ``PartitionedEnsemble``; each Lightning package binds them once."""
+"""Members trained apart from each other; each Lightning package binds these hooks once."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -15,17 +15,16 @@ from torch_holdout._shared.checks import (
     require_instance,
     require_whole,
 )
+from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
-from torch_holdout.prediction.ensemble.data import (
-    PartitionedBatch,
-    ReadsBatches,
-)
+from torch_holdout.prediction.ensemble.data import PartitionedBatch, ReadsBatches
 from torch_holdout.prediction.ensemble.isolation import Isolation, verified_isolation
 from torch_holdout.prediction.ensemble.members import (
     Backend,
     Loss,
     ModelFactory,
     Steps,
+    VoteCounter,
     convolves_much,
     output_chunks,
     stack_members,
@@ -36,13 +35,7 @@ from torch_holdout.prediction.ensemble.optimizers import (
     clip_member_norms,
     require_apart,
 )
-from torch_holdout.prediction.ensemble.probing import (
-    Choice,
-    Probe,
-    Prober,
-    inference_backend,
-    training_probe,
-)
+from torch_holdout.prediction.ensemble.probing import Choice, Probe, Prober
 from torch_holdout.prediction.ensemble.requirements import (
     other_batches,
     require_fixed_loss,
@@ -52,10 +45,9 @@ from torch_holdout.prediction.ensemble.requirements import (
     require_scheduler,
     require_separate_members,
 )
-from torch_holdout.prediction.ensemble.vote_counter import VoteCounter
+from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.partition import Partition
-from torch_holdout.prediction.voters import Voters
 
 _CHECKPOINT = "torch_holdout_ensemble"
 _Result = TypeVar("_Result")
@@ -96,16 +88,14 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             loss: Of a member's output and targets: a tensor with one number.
             optimizer: Returns the optimizer of the parameters it is given, e.g.
                 ``partial(torch.optim.Adam, lr=1e-3)``. They have a leading dimension of members.
-            scheduler: Returns a learning rate scheduler of the optimizer, or Lightning's
-                dictionary.
+            scheduler: Returns a scheduler of the optimizer, or Lightning's dictionary.
             backend: ``"vmap"``, ``"loop"``, or ``"auto"``: vmap where the model can.
             chunk_size: How many members' activations are held at once, against little memory.
             clip_norm: The largest norm of each member's gradients.
-            log_train_loss: Log the members' mean loss as ``train_loss``. It is *not private*:
-                whoever sees it sees more than the privacy budget accounts for.
+            log_train_loss: Log the members' mean loss as ``train_loss``. It is *not private*: the
+                privacy budget does not account for it.
             seed: Decides the first weights and the dropout masks.
-            num_outputs: How many classes or values a model returns; found at the first use
-                otherwise.
+            num_outputs: How many classes or values a model returns; None: as at the first use.
 
         Example:
             >>> from functools import partial
@@ -152,20 +142,18 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         self._partial = False
         self._inference: dict[str, Backend] = {}
 
-    # ---- what an ensemble tells
-
     @property
     def num_parts(self) -> int:
-        """Return how many members there are."""
+        """The number of members."""
         return self.partition.num_parts
 
     @property
     def neighbours(self) -> Neighbours:
-        """Return who is protected."""
+        """Which change of the training records is protected."""
         return self.partition.neighbours
 
     def identity(self) -> dict[str, Any]:
-        """Return what a ledger stores."""
+        """Return the public facts that a ledger stores."""
         return {"ensemble": "partitioned", "partition": self.partition.identity()}
 
     def member_outputs(self, x: Any) -> Tensor:
@@ -183,7 +171,9 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
                 for chunk in output_chunks(
                     self.members, x, backend, self.chunk_size, lambda: self._twin().answer(x)
                 ):
-                    self.num_outputs = self.num_outputs or _sized(chunk)
+                    self.num_outputs = self.num_outputs or (
+                        int(chunk.shape[2]) if chunk.ndim > 2 else 1
+                    )
                     yield chunk
         finally:
             for module in training:
@@ -219,23 +209,19 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         Raises:
             IsolationError: If any other number of members changed.
         """
+        options = trainer_options or {}
         return verified_isolation(
-            self,
-            datamodule,
-            index=index,
-            replacement=replacement,
-            trainer_type=self.trainer_class,
-            trainer_options=trainer_options or {},
+            self, datamodule, self.trainer_class, options, index=index, replacement=replacement
         )
 
-    # ---- what Lightning calls
+    # ---- hooks of Lightning
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: raw outputs are private."""
+        """Raise: raw outputs are private."""
         raise _private_outputs()
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: raw outputs are private."""
+        """Raise: raw outputs are private."""
         raise _private_outputs()
 
     def setup(self, stage: str) -> None:
@@ -294,14 +280,14 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             torch.nn.utils.clip_grad_value_(self.members.parameters(), gradient_clip_val)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep with the weights which partition they belong to."""
+        """Store the partition with the weights."""
         checkpoint[_CHECKPOINT] = {
             "partition": self.partition.identity(),
             "num_outputs": self.num_outputs,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse the weights of another partition."""
+        """Raise unless the weights belong to this partition."""
         stored = checkpoint.get(_CHECKPOINT, {})
         if stored.get("partition") != self.partition.identity():
             raise InvalidArgumentError(
@@ -311,15 +297,13 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             )
         self.num_outputs = stored.get("num_outputs") or self.num_outputs
 
-    # ---- inside
-
     def own_members(self, members: range, *, whole: bool) -> None:
-        """Say which members the tensors hold, when a strategy has cut or joined them."""
+        """Set which members the tensors hold, after a strategy has cut or joined them."""
         self._first = members.start
         self._partial = not whole
 
     def _twin(self) -> Prober:
-        """Return fresh members, whose failures are public."""
+        # Fresh members, whose failures are public.
         return Prober(self._model_fn, self.members, self.seed)
 
     def _require_whole(self) -> None:
@@ -333,7 +317,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         size = len(tree_leaves(pair[0])[0]) // num_members
         inputs, targets = (tree_map(lambda leaf: leaf[:size], side) for side in pair)
         with self.trainer.precision_plugin.forward_context():
-            probe = training_probe(self._twin(), (inputs, targets), self.loss, self.backend)
+            probe = self._twin().training((inputs, targets), self.loss, self.backend)
         self.backend_used = probe.backend
         require_outputs(self.num_outputs, probe.num_outputs)
         self.num_outputs = self.num_outputs or probe.num_outputs
@@ -346,33 +330,22 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             return "loop"
         device = next(self.members.parameters()).device.type
         if device not in self._inference:
-            self._inference[device] = inference_backend(self._twin(), x)
+            self._inference[device] = self._twin().inference_backend(x)
         return self._inference[device]
 
     def _quietly(self, action: Callable[[], _Result]) -> _Result:
-        """Run what sees private values; its errors keep their type only."""
-        try:
-            return action()
-        except HoldoutError as error:
-            failure = str(error)
-        except Exception as error:
-            failure = self._withheld(error)
-        # Outside the handlers: the original must not come along as context.
-        raise InvalidArgumentError(failure)
+        """Run code that sees private values; its errors keep their type only, and no frames."""
+        return without_trace(lambda: errors_by_type(action, self._withheld))
 
-    def _withheld(self, error: Exception) -> str:
+    def _withheld(self, kind: str) -> InvalidArgumentError:
         known = self._probe.failure if self._probe is not None else ""
         hint = f" On zeros of the same shape they raised {known}." if known else ""
         other = ' Or pass backend="loop".' if self.backend_used == "vmap" else ""
-        return (
+        return InvalidArgumentError(
             f"Expected the model and the loss to accept every training batch, but they raised "
-            f"{type(error).__name__}. Its message is withheld, because it may quote training "
-            f"records.{hint} Try them on public records.{other}"
+            f"{kind}. Its message is withheld, because it may quote training records.{hint} Try "
+            f"them on public records.{other}"
         )
-
-
-def _sized(outputs: Tensor) -> int:
-    return int(outputs.shape[2]) if outputs.ndim > 2 else 1
 
 
 def _private_outputs() -> InvalidArgumentError:

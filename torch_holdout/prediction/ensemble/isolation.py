@@ -15,12 +15,22 @@ from torch_holdout.prediction.ensemble.data import PartitionedDataHooks
 
 _MORE_STEPS = 3  # after the record was seen: what couples through an optimizer comes later
 _EPOCHS = 1000  # how far the record is searched for
+_OPTIONS: dict[str, Any] = {
+    "accelerator": "cpu",
+    "devices": 1,
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+    "max_epochs": -1,
+}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Isolation:
-    """What was found.
+    """The result of a test that one record changes one member.
 
     Attributes:
         member: The one member that changed.
@@ -38,11 +48,11 @@ class Isolation:
 def verified_isolation(
     ensemble: Any,
     datamodule: Any,
+    trainer_type: Any,
+    trainer_options: dict[str, Any],
     *,
     index: int,
     replacement: Any,
-    trainer_type: Any,
-    trainer_options: dict[str, Any],
 ) -> Isolation:
     """Train two copies on neighbouring data and compare them bit for bit."""
     if not isinstance(datamodule, PartitionedDataHooks):
@@ -51,15 +61,17 @@ def verified_isolation(
         )
     require_whole("index", index, 0, len(datamodule.train_set) - 1)
     owner = next(k for k, part in enumerate(datamodule.assignment()) if bool((part == index).any()))
-    fits = _Fits(ensemble, datamodule, trainer_type, trainer_options, _last_step(datamodule, index))
-    record = datamodule.train_set[index]
-    changed = replacement if replacement is not None else _another(record)
-    plain = fits.fit(index, record)
-    other = fits.fit(index, changed)
-    members = _changed_members(plain, other)
+    steps, record = _last_step(datamodule, index), datamodule.train_set[index]
+    options = _OPTIONS | {"max_steps": steps} | trainer_options
+
+    def fit(served: Any) -> list[Tensor]:
+        return _fit(ensemble, datamodule, trainer_type(**options), index, served)
+
+    plain = fit(record)
+    members = _changed_members(plain, fit(_another(record) if replacement is None else replacement))
     if members == [owner]:
-        return Isolation(member=owner, steps=fits.steps)
-    moving = _changed_members(plain, fits.fit(index, record))
+        return Isolation(member=owner, steps=steps)
+    moving = _changed_members(plain, fit(record))
     if moving:
         raise IsolationError(
             f"Expected the same training twice on the same records, but {len(moving)} of "
@@ -70,49 +82,24 @@ def verified_isolation(
     raise IsolationError(_explained(members, owner, ensemble.num_parts))
 
 
-class _Fits:
-    """Short fits from the same start."""
-
-    def __init__(
-        self, ensemble: Any, datamodule: Any, trainer_type: Any, options: Any, steps: int
-    ) -> None:
-        self.steps = steps
-        self._ensemble = ensemble
-        self._datamodule = datamodule
-        self._type = trainer_type
-        self._options = options
-
-    def fit(self, index: int, record: Any) -> list[Tensor]:
-        """Return every tensor that training leaves behind, each with a row for a member."""
-        ensemble = copy.deepcopy(self._ensemble)
-        datamodule = copy.copy(self._datamodule)
-        datamodule.train_set = _Replaced(datamodule.train_set, index, record)
-        datamodule.trainer = None
-        if datamodule.parts.key == "index":
-            datamodule._assignment = None
-        options = {
-            "accelerator": "cpu",
-            "devices": 1,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "num_sanity_val_steps": 0,
-            "max_epochs": -1,
-            "max_steps": self.steps,
-        }
-        trainer = self._type(**{**options, **self._options})
-        with lent_generators("isolation"):
-            trainer.fit(ensemble, datamodule=datamodule)
-        states = [
-            value
-            for optimizer in trainer.optimizers
-            for state in optimizer.state.values()
-            for value in state.values()
-            if isinstance(value, Tensor) and value.shape[:1] == (ensemble.num_parts,)
-        ]
-        own = [*ensemble.members.parameters(), *ensemble.members.buffers(), *states]
-        return [tensor.detach().cpu().clone() for tensor in own]
+def _fit(ensemble: Any, datamodule: Any, trainer: Any, index: int, record: Any) -> list[Tensor]:
+    """Train copies; return every tensor that training leaves, each with a row for a member."""
+    ensemble, datamodule = copy.deepcopy(ensemble), copy.copy(datamodule)
+    datamodule.train_set = _Replaced(datamodule.train_set, index, record)
+    datamodule.trainer = None
+    if datamodule.parts.key == "index":
+        datamodule._assignment = None
+    with lent_generators("isolation"):
+        trainer.fit(ensemble, datamodule=datamodule)
+    states = [
+        value
+        for optimizer in trainer.optimizers
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor) and value.shape[:1] == (ensemble.num_parts,)
+    ]
+    own = [*ensemble.members.parameters(), *ensemble.members.buffers(), *states]
+    return [tensor.detach().cpu().clone() for tensor in own]
 
 
 class _Replaced:
@@ -132,10 +119,10 @@ class _Replaced:
 
 
 def _last_step(datamodule: Any, index: int) -> int:
-    """Return after how many steps the record has been seen."""
-    sampler = copy.copy(datamodule)
-    sampler.trainer = None
-    order = sampler.sampler()
+    """Return the number of steps after which the record has been seen."""
+    data = copy.copy(datamodule)
+    data.trainer = None
+    order = data.sampler()
     for epoch in range(_EPOCHS):
         order.set_epoch(epoch)
         for step, indices in enumerate(order):

@@ -3,18 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.ensemble.data import ShardsMembers
 from torch_holdout.prediction.ensemble.ensemble import PartitionedEnsembleHooks
-from torch_holdout.prediction.ensemble.sharding import (
-    ShardsMembers,
-    gathered_members,
-    keep_members,
-    owned_members,
-    tensors_of,
-)
 
 
 class MemberParallelHooks(ShardsMembers):
@@ -42,7 +38,7 @@ class MemberParallelHooks(ShardsMembers):
         """Return the members of this process."""
         return owned_members(num_parts, *rank_and_world())
 
-    # ---- what Lightning calls
+    # ---- hooks of Lightning
 
     def setup(self, trainer: Any) -> None:
         """Drop the other processes' members before anything goes to the device."""
@@ -50,12 +46,13 @@ class MemberParallelHooks(ShardsMembers):
         if str(trainer.state.fn.value) == "fit":
             ensemble = self._ensemble()
             self._own = self.members(ensemble.num_parts)
-            keep_members(ensemble.members, self._own)
+            for tensor in _tensors_of(ensemble.members):
+                tensor.data = tensor.data[self._own.start : self._own.stop].clone()
             self._tell(whole=False)
         super().setup(trainer)  # type: ignore[misc]
 
     def configure_ddp(self) -> None:
-        """Leave the module unwrapped: there is no gradient to exchange."""
+        """Leave the module unwrapped: no gradient is exchanged."""
 
     def on_train_end(self) -> None:
         """Give every process all members."""
@@ -73,13 +70,11 @@ class MemberParallelHooks(ShardsMembers):
         state: dict[str, Any] = super().lightning_module_state_dict()  # type: ignore[misc]
         if self._whole:
             return state
-        ensemble = self._ensemble()
-        return {
-            name: gathered_members(value, ensemble.num_parts)
-            if name.startswith("members.")
-            else value
-            for name, value in state.items()
-        }
+        num_parts = self._ensemble().num_parts
+        for name in state:
+            if name.startswith("members."):
+                state[name] = gathered_members(state[name], num_parts)
+        return state
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """Return the optimizer's state of all members; every process takes part."""
@@ -93,13 +88,11 @@ class MemberParallelHooks(ShardsMembers):
         """Take this process's members out of the whole state."""
         own, num_parts = self._own, self._ensemble().num_parts
         if own is None:
-            raise InvalidArgumentError("Expected a fit, but there is none to resume.")
+            raise InvalidArgumentError("Expected a fit that can be resumed, but there is none.")
         states = checkpoint["optimizer_states"]
         for optimizer, state in zip(self.optimizers, states, strict=True):
             cut = _mapped(state, optimizer, num_parts, lambda t: t[own.start : own.stop].clone())
             optimizer.load_state_dict(cut)
-
-    # ---- inside
 
     def _ensemble(self) -> Any:
         if not isinstance(self.lightning_module, PartitionedEnsembleHooks):
@@ -111,7 +104,7 @@ class MemberParallelHooks(ShardsMembers):
 
     def _join(self) -> None:
         ensemble = self._ensemble()
-        for tensor in tensors_of(ensemble.members):
+        for tensor in _tensors_of(ensemble.members):
             tensor.data = gathered_members(tensor.data, ensemble.num_parts)
         for parameter in ensemble.members.parameters():
             parameter.grad = None
@@ -125,7 +118,7 @@ class MemberParallelHooks(ShardsMembers):
 
 
 def _mapped(state: dict[str, Any], optimizer: Any, rows: int, change: Any) -> dict[str, Any]:
-    """Change every tensor of an optimizer's state that has a row for each member."""
+    """Return an optimizer's state in which tensors with a row for each member are changed."""
     dimensions = [p.ndim for group in optimizer.param_groups for p in group["params"]]
 
     def one(place: int, value: Any) -> Any:
@@ -137,3 +130,40 @@ def _mapped(state: dict[str, Any], optimizer: Any, rows: int, change: Any) -> di
         for place, own in state["state"].items()
     }
     return {**state, "state": changed}
+
+
+def owned_members(num_parts: int, rank: int, world: int) -> range:
+    """Return the members of one process: consecutive, in almost equal numbers.
+
+    Example:
+        >>> [owned_members(5, rank, 2) for rank in range(2)]
+        [range(0, 2), range(2, 5)]
+    """
+    if world > num_parts:
+        raise InvalidArgumentError(
+            f"Expected at most one process for each of {num_parts} members, but got {world}. Use "
+            f"fewer devices."
+        )
+    return range(rank * num_parts // world, (rank + 1) * num_parts // world)
+
+
+def _tensors_of(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+def gathered_members(own: Tensor, num_parts: int) -> Tensor:
+    """Return the rows of every process, in the order of the members."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return own
+    world = dist.get_world_size()
+    own, home = own.detach(), own.device
+    if dist.get_backend() == "nccl":
+        own = own.to(torch.device("cuda", torch.cuda.current_device()))
+    whole = own.new_empty((num_parts, *own.shape[1:]))
+    for rank in range(world):
+        members = owned_members(num_parts, rank, world)
+        rows = whole[members.start : members.stop]
+        if rank == dist.get_rank():
+            rows.copy_(own)
+        dist.broadcast(rows.reshape(-1).view(torch.uint8), src=rank)  # any type can travel
+    return whole.to(home)

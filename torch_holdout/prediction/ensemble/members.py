@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_holdout._noise.generators import lent_generator, lent_generators
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.mechanisms.votes import vote_table
 
 Backend = Literal["vmap", "loop"]
 Loss = Callable[[Any, Any], Tensor]
@@ -57,21 +58,13 @@ def stack_members(model_fn: ModelFactory, num_members: int, seed: int) -> nn.Mod
 @final
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """How members take a training step together.
-
-    Attributes:
-        template: The stacked module.
-        loss: Of one member's output and targets: one number.
-        backend: ``"vmap"``, all together, or ``"loop"``, one by one.
-        chunk_size: How many members' activations are kept at once.
-        first: The number of the first member here.
-    """
+    """A training step of all members of a stacked module."""
 
     template: nn.Module
     loss: Loss
-    backend: Backend
-    chunk_size: int | None = None
-    first: int = 0
+    backend: Backend  # all together, or one by one
+    chunk_size: int | None = None  # how many members' activations are kept at once
+    first: int = 0  # the number of the first member here
 
     def losses(self, inputs: Any, targets: Any, *key: object) -> Tensor:
         """Return the loss of every member; ``key`` decides the dropout masks."""
@@ -195,14 +188,11 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
         (scale,) = outer
-        return (
-            None,
-            None,
-            *[
-                None if g is None else g * scale.to(g.dtype).view(-1, *[1] * (g.ndim - 1))
-                for g in ctx.saved_tensors
-            ],
-        )
+        scaled = [
+            None if g is None else g * scale.to(g.dtype).view(-1, *[1] * (g.ndim - 1))
+            for g in ctx.saved_tensors
+        ]
+        return None, None, *scaled
 
 
 def output_chunks(
@@ -214,13 +204,8 @@ def output_chunks(
 ) -> Iterator[Tensor]:
     """Yield the members' outputs [m, B, ...], a few members at a time.
 
-    Args:
-        template: The stacked module.
-        x: The queries.
-        backend: All members of a chunk together, or one by one.
-        chunk_size: How many members at a time.
-        twin: Answers the queries with weights that are public. If it can and a member cannot, that
-            member's failure is a fact about its records: it gives NaN instead, silently.
+    ``twin`` answers the queries with public weights. If it can and a member cannot, that member's
+    failure is a fact about its records: it gives NaN instead, silently.
 
     Example:
         >>> stacked = stack_members(lambda: nn.Linear(3, 2), 5, seed=0)
@@ -257,28 +242,61 @@ def _outputs(template: nn.Module, own: State, x: Any) -> Tensor:
 
 
 def _outputs_or_nan(template: nn.Module, own: State, x: Any, pattern: Tensor) -> Tensor:
-    """Ask members one by one; one that fails says NaN, where the public twin says something."""
+    """Ask members one by one; one that fails gives NaN in the shape of the twin's output."""
 
-    def said(member: int) -> Tensor:
+    def output(member: int) -> Tensor:
         try:
-            one = {name: value[member] for name, value in own.items()}
-            return _require_tensor(functional_call(template, one, (x,)))
+            one = {name: value[member : member + 1] for name, value in own.items()}
+            return _outputs(template, one, x)[0]
         except Exception:
             return torch.full_like(pattern, torch.nan)
 
-    return torch.stack([said(member) for member in range(len(next(iter(own.values()))))])
+    return torch.stack([output(member) for member in range(len(next(iter(own.values()))))])
 
 
 def convolves_much(template: nn.Module, x: Any, *, training: bool) -> bool:
-    """Whether the members are faster one by one: a large grouped convolution on the host is slow.
-
-    Where it becomes so was measured; it depends on the input's size, never on its values.
-    """
+    """Return whether a grouped convolution is slower than one by one: on the host, as measured."""
     if next(template.parameters()).device.type != "cpu":
         return False
     elements = sum(leaf.numel() for leaf in tree_leaves(x) if isinstance(leaf, Tensor))
     convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in template.modules())
     return convolves and elements > (2**14 if training else 2**12)
+
+
+class VoteCounter(nn.Module):
+    """A module that maps inputs to vote counts, int64 [B, C], and can be exported.
+
+    A member that returns NaN anywhere for a query votes for class 0.
+
+    Example:
+        >>> counter = VoteCounter(stack_members(lambda: nn.Linear(3, 4), 7, seed=0))
+        >>> counter(torch.ones(2, 3)).sum(dim=1)
+        tensor([7, 7])
+    """
+
+    def __init__(self, members: nn.Module) -> None:
+        super().__init__()
+        self.members = members
+        # A graph of all members at once loses its free batch size in most other layers.
+        owners = [module for module in members.modules() if [*module.parameters(recurse=False)]]
+        self._loop = not all(isinstance(module, nn.Linear) for module in owners)
+        self.train(members.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the counts."""
+        state = _state(self.members)
+        if self._loop:
+            rows = {name: value.unbind(0) for name, value in state.items()}
+            members = [
+                dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)
+            ]
+            outputs = torch.stack([functional_call(self.members, own, (x,)) for own in members])
+        else:
+            outputs = vmap(lambda one: functional_call(self.members, one, (x,)))(state)
+        return vote_table(outputs)
+
+
+Votes = VoteCounter  # what pickles of version 0.1.0 name it
 
 
 def _require_tensor(output: Any) -> Tensor:

@@ -36,15 +36,12 @@ def build_optimizer(factory: OptimizerFactory, parameters: Iterable[nn.Parameter
 
 
 def require_apart(factory: OptimizerFactory, parameters: Iterable[Tensor] = ()) -> None:
-    """Refuse an optimizer under which one member's gradients move another member.
+    """Raise if one member's gradients move another member under an optimizer.
 
     Nothing is known by name: two small stacks, in which one member's gradients differ, are trained
     for a few steps, and the other members must stay equal bit for bit.
 
-    Args:
-        factory: Returns the optimizer of the parameters it is given.
-        parameters: The stacked parameters, of which only the shapes are read, for a factory that
-            needs as many as there are.
+    Of ``parameters`` only the shapes are read, for a factory that needs as many as there are.
 
     Example:
         >>> require_apart(partial(torch.optim.Adam, lr=0.1))
@@ -85,15 +82,11 @@ def clip_member_norms(parameters: Iterable[Tensor], largest: float) -> None:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return
-    squares = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in _two_dims(gradients)]
-    norms = torch.linalg.vector_norm(torch.stack(squares), dim=0)
+    each = [torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients]
+    norms = torch.linalg.vector_norm(torch.stack(each), dim=0)
     scales = (largest / (norms + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(scales.to(gradient.dtype).view(-1, *[1] * (gradient.ndim - 1)))
-
-
-def _two_dims(gradients: list[Tensor]) -> list[Tensor]:
-    return [g if g.ndim > 1 else g[:, None] for g in gradients]
 
 
 def _leaves_fused_open(factory: OptimizerFactory) -> bool:
@@ -145,5 +138,5 @@ def _require_equal(name: str, one: list[Tensor], other: list[Tensor]) -> None:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Return the bytes of each member, so that NaN equals itself."""
+    # The bytes of each member, so that NaN equals itself.
     return tensor.contiguous().view(len(tensor), -1).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""What can be learnt about a model and a loss from zeros and fresh weights: nothing private."""
+"""Trials of a model and a loss on zeros and fresh weights, which reveal nothing private."""
 
 import copy
 import logging
@@ -27,19 +27,17 @@ Choice = Literal["auto", "vmap", "loop"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What a step on zeros showed.
+    """The result of a training step on zeros.
 
     Attributes:
         backend: The one to use.
-        reason: Why it is not vmap; empty if it is, or if the user chose.
-        failure: What the model and the loss said to zeros, if even one by one they could not.
+        failure: The error of the model and the loss on zeros, if they fail even one by one.
         num_outputs: The size of the output's dimension 1, if it has one.
         labels: How many classes, if the loss refuses labels beyond the outputs.
         ignores: Whether that loss accepts the label -100.
     """
 
     backend: Backend
-    reason: str = ""
     failure: str = ""
     num_outputs: int | None = None
     labels: int | None = None
@@ -61,43 +59,44 @@ class Prober:
         self._device = reference.device
 
     def training(self, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
-        """Try a step on zeros shaped like one member's ``pair``."""
+        """Try a step on zeros shaped like one member's ``pair``; log why a slow way is taken."""
         loss = _copied(loss)
+        if choice == "auto" and convolves_much(self._twins, pair[0], training=True):
+            _log.info("Members are trained one by one: large convolutions are faster so here.")
+            choice = "loop"
         inputs, targets = (tree_map(self._zeros, side) for side in pair)
         backend: Backend = "loop" if choice == "loop" else "vmap"
-        reason, failure = "", self._step(inputs, targets, loss, backend)
+        failure = self._step(inputs, targets, loss, backend)
         if failure and choice == "auto":
-            backend, reason = "loop", failure
-            failure = self._step(inputs, targets, loss, backend)
-        outputs = None if failure else self._outputs(inputs)
-        if outputs is None:
-            return Probe(backend=backend, reason=reason, failure=failure)
+            _log.info("Members are trained one by one, because vmap cannot: %s", failure)
+            backend, failure = "loop", self._step(inputs, targets, loss, "loop")
+        if failure:
+            return Probe(backend=backend, failure=failure)
+        with torch.no_grad():
+            one = tree_map(lambda leaf: leaf[0], inputs)
+            outputs = next(output_chunks(self._twins, one, "loop"))[0]
         size = int(outputs.shape[1]) if outputs.ndim > 1 else 1
         return Probe(
             backend=backend,
-            reason=reason,
             num_outputs=size,
             labels=size if _refuses(loss, outputs, targets, size) else None,
             ignores=not _refuses(loss, outputs, targets, IGNORED),
         )
 
-    def convolves_much(self, inputs: Any) -> bool:
-        """Return whether one by one is faster for a step on ``inputs``."""
-        return convolves_much(self._twins, inputs, training=True)
-
-    def inference(self, x: Any) -> str:
-        """Return why vmap cannot run a forward pass on zeros shaped like ``x``, or nothing."""
+    def inference_backend(self, x: Any) -> Backend:
+        """Return vmap if it can run a forward pass on zeros shaped like ``x``."""
         blank = tree_map(self._blank, x)
         self._twins.eval()
         try:
             with torch.no_grad():
                 list(output_chunks(self._twins, blank, "vmap", 2))
         except Exception as error:
-            return _told(error)
-        return ""
+            _log.info("Members answer one by one, because vmap cannot: %s", _told(error))
+            return "loop"
+        return "vmap"
 
     def answer(self, x: Any) -> Tensor:
-        """Return what a model with public weights makes of queries; it raises if they are wrong."""
+        """Return the output of a model with public weights; it raises if the queries are wrong."""
         self._twins.eval()
         with torch.no_grad():
             return next(output_chunks(self._twins, x, "loop"))[0]
@@ -116,35 +115,9 @@ class Prober:
             return _told(error)
         return ""
 
-    def _outputs(self, inputs: Any) -> Tensor | None:
-        one = tree_map(lambda leaf: leaf[0], inputs)
-        with torch.no_grad():
-            outputs = next(output_chunks(self._twins, one, "loop"))
-        return outputs[0] if isinstance(outputs, Tensor) else None
-
-
-def training_probe(prober: Prober, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
-    """Choose how members are trained, from the shape of one member's ``pair``; log a slow way."""
-    slow = choice == "auto" and prober.convolves_much(pair[0])
-    probe = prober.training(pair, loss, "loop" if slow else choice)
-    if probe.reason:
-        _log.info("Members are trained one by one, because vmap cannot: %s", probe.reason)
-    elif slow:
-        _log.info("Members are trained one by one: large convolutions are faster so here.")
-    return probe
-
-
-def inference_backend(prober: Prober, x: Any) -> Backend:
-    """Choose how members answer, from the shape of queries; log a slow way."""
-    reason = prober.inference(x)
-    if reason:
-        _log.info("Members answer one by one, because vmap cannot: %s", reason)
-    return "loop" if reason else "vmap"
-
 
 def _copied(loss: Loss) -> Loss:
-    """Return a copy, so that a loss that remembers does not remember zeros."""
-    try:
+    try:  # so that a loss that remembers does not remember zeros
         return copy.deepcopy(loss)
     except Exception:  # it cannot be copied
         return loss
@@ -156,19 +129,15 @@ def _refuses(loss: Loss, outputs: Tensor, targets: Any, label: int) -> bool:
     if leaf is not targets or leaf.is_floating_point() or leaf.dtype == torch.bool:
         return False
     host = outputs.detach().float().cpu()
-    try:
-        loss(host, torch.full_like(leaf[0], label, device="cpu"))
-    except Exception:
-        return _accepts_zero(loss, host, leaf[0])
-    return False
 
+    def accepts(value: int) -> bool:
+        try:
+            loss(host, torch.full_like(leaf[0], value, device="cpu"))
+        except Exception:
+            return False
+        return True
 
-def _accepts_zero(loss: Loss, outputs: Tensor, target: Tensor) -> bool:
-    try:
-        loss(outputs, torch.zeros_like(target, device="cpu"))
-    except Exception:  # it lives on a device, or never takes such targets
-        return False
-    return True
+    return not accepts(label) and accepts(0)  # not if it lives on a device, or takes other targets
 
 
 def _told(error: Exception) -> str:

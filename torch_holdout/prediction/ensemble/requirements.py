@@ -1,39 +1,27 @@
-"""Refuse what would let one record reach every member, or an error tell of it."""
+"""Checks of a fit: no record may reach every member, and no error may tell of a record."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.prediction.ensemble.data import PartitionedDataHooks
+from torch_holdout.prediction.ensemble.data import PartitionedDataHooks, ShardsMembers
 from torch_holdout.prediction.ensemble.members import Loss
 from torch_holdout.prediction.ensemble.probing import IGNORED
-from torch_holdout.prediction.ensemble.sharding import ShardsMembers
 from torch_holdout.prediction.partition import Partition
 
 _DECIDES_ON_THE_LOSS = ("EarlyStopping", "LearningRateFinder", "BatchSizeFinder")
 
 
 def require_separate_members(trainer: Any) -> None:
-    """Refuse everything about a fit that couples members, or tells of private values."""
-    _require_no_global_clip(trainer)
-    _require_no_scaler(trainer)
-    _require_own_processes(trainer)
-    _require_callbacks(trainer)
-    if trainer.overfit_batches > 0:
-        raise InvalidArgumentError(
-            "Expected the batches of a PartitionedDataModule, but `Trainer(overfit_batches=...)` "
-            "replaces its sampler. Use limit_train_batches."
-        )
-    if trainer._detect_anomaly:
-        raise InvalidArgumentError(
-            "Expected a fit that never tells of a member's values, but `Trainer(detect_anomaly="
-            "True)` raises when one is not finite. Drop it; debug on public records."
-        )
+    """Raise if a Trainer couples members, or tells of private values."""
+    for problem in (*_couplings(trainer), *_deciding_callbacks(trainer.callbacks)):
+        raise InvalidArgumentError(problem)
 
 
 def require_scheduler(scheduler: Any) -> Any:
-    """Refuse a learning rate that follows a monitored value; return the rest as it is."""
+    """Return a scheduler as it is; raise if its learning rate follows a monitored value."""
     inner = scheduler.get("scheduler") if isinstance(scheduler, dict) else scheduler
     monitored = isinstance(scheduler, dict) and scheduler.get("monitor") is not None
     if monitored or _is_named(inner, ("ReduceLROnPlateau",)):
@@ -46,11 +34,11 @@ def require_scheduler(scheduler: Any) -> Any:
 
 
 def require_fixed_loss(loss: Loss) -> None:
-    """Refuse a loss that learns."""
+    """Raise unless a loss is a function without parameters that learn."""
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise InvalidArgumentError(
             "Expected a loss without parameters, but got one that learns: all members would share "
-            "what it learns. Move its parameters into the model."
+            "them. Move them into the model."
         )
     if not callable(loss):
         raise InvalidArgumentError(
@@ -59,7 +47,7 @@ def require_fixed_loss(loss: Loss) -> None:
 
 
 def require_outputs(expected: int | None, returned: int | None) -> None:
-    """Refuse models of another size than was declared, where both are known."""
+    """Raise if models return another number of outputs than was declared."""
     if None not in (expected, returned) and expected != returned:
         raise InvalidArgumentError(
             f"Expected models with num_outputs={expected}, but they return {returned}. Drop "
@@ -68,7 +56,7 @@ def require_outputs(expected: int | None, returned: int | None) -> None:
 
 
 def require_labels(target: Any, classes: int, ignores: bool) -> None:
-    """Refuse labels that are no class of the model, without telling which."""
+    """Raise unless every label is a class of the model, without telling which one is not."""
     low, high = (int(end) for end in target.aminmax())
     if low < 0 and ignores:
         low = int(target.masked_fill(target == IGNORED, 0).min())
@@ -82,7 +70,7 @@ def require_labels(target: Any, classes: int, ignores: bool) -> None:
 
 
 def require_parts(datamodule: Any, partition: Partition) -> None:
-    """Refuse data that is not partitioned as the ensemble is."""
+    """Raise unless the data is partitioned as the ensemble is."""
     if not isinstance(datamodule, PartitionedDataHooks):
         raise other_batches()
     if datamodule.parts.identity() != partition.identity():
@@ -100,56 +88,58 @@ def other_batches() -> InvalidArgumentError:
     )
 
 
-def _require_no_global_clip(trainer: Any) -> None:
+def _couplings(trainer: Any) -> Iterator[str]:
     algorithm = getattr(trainer.gradient_clip_algorithm, "value", trainer.gradient_clip_algorithm)
     if trainer.gradient_clip_val and (algorithm or "norm") == "norm":
-        raise InvalidArgumentError(
+        yield (
             "Expected gradients clipped member by member, but `Trainer(gradient_clip_val=...)` "
-            "clips by the norm over all members: one record would scale the gradients of every "
-            "member. Pass clip_norm= to the ensemble instead; gradient_clip_algorithm='value' is "
-            "fine too."
+            "clips by the norm over all members: one record would scale every gradient. Pass "
+            "clip_norm= to the ensemble, or gradient_clip_algorithm='value'."
         )
-
-
-def _require_no_scaler(trainer: Any) -> None:
     if getattr(trainer.precision_plugin, "scaler", None) is not None:
-        raise InvalidArgumentError(
+        yield (
             f"Expected a precision without a gradient scaler, but got {trainer.precision!r}: one "
             f'overflow makes every member skip the step. Use precision="bf16-mixed".'
         )
-
-
-def _require_own_processes(trainer: Any) -> None:
-    sharded = isinstance(trainer.strategy, ShardsMembers)
-    if trainer.world_size > 1 and not sharded:
-        raise InvalidArgumentError(
+    if trainer.world_size > 1 and not isinstance(trainer.strategy, ShardsMembers):
+        yield (
             f"Expected members to stay apart on {trainer.world_size} processes, but "
             f"{type(trainer.strategy).__name__} averages their gradients or cuts their tensors. "
             f"Pass strategy=MemberParallelStrategy()."
         )
     if getattr(trainer.strategy, "_layer_sync", None) is not None:
-        raise InvalidArgumentError(
+        yield (
             "Expected members to normalise over their own batches, but `Trainer(sync_batchnorm="
             "True)` averages over processes. Drop it: each process trains whole members."
         )
+    if trainer.overfit_batches > 0:
+        yield (
+            "Expected the batches of a PartitionedDataModule, but `Trainer(overfit_batches=...)` "
+            "replaces its sampler. Use limit_train_batches."
+        )
+    if trainer._detect_anomaly:
+        yield (
+            "Expected a fit that never tells of a member's values, but `Trainer(detect_anomaly="
+            "True)` raises when one is not finite. Drop it; debug on public records."
+        )
 
 
-def _require_callbacks(trainer: Any) -> None:
-    for callback in trainer.callbacks:
+def _deciding_callbacks(callbacks: list[Any]) -> Iterator[str]:
+    for callback in callbacks:
         name = type(callback).__name__
         if _is_named(callback, _DECIDES_ON_THE_LOSS):
-            raise InvalidArgumentError(
+            yield (
                 f"Expected a fit whose length and rates are fixed beforehand, but the {name} "
                 f"callback decides on values of the training: a record would reach every member "
                 f"through it. Set max_epochs or max_steps instead."
             )
         if _is_named(callback, ("ModelCheckpoint",)) and callback.monitor is not None:
-            raise InvalidArgumentError(
+            yield (
                 f"Expected checkpoints that no value chooses, but got {name}(monitor="
                 f"{callback.monitor!r}). Drop `monitor`: the last checkpoint is kept."
             )
 
 
 def _is_named(value: object, names: tuple[str, ...]) -> bool:
-    """Whether a value is of a class of these names: Lightning has each of them in two packages."""
+    # By name, because Lightning has each class in two packages.
     return any(kind.__name__ in names for kind in type(value).__mro__)

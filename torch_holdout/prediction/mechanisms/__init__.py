@@ -1,7 +1,6 @@
-"""How members' outputs become one private answer; on the device, one file each.
+"""Mechanisms that turn members' outputs into one private answer; on the device, one file each.
 
-They count and add noise, and say what that costs. Charging for it, and letting it out, is the
-business of ``prediction/predictor.py``.
+They count, add noise and state the charge. ``prediction/predictor.py`` charges and releases.
 """
 
 from torch_holdout.prediction.mechanisms.base import (

@@ -1,4 +1,4 @@
-"""What a prediction mechanism sees and what it returns.
+"""The models behind a predictor and the rules that answer from their outputs.
 
 Example:
     >>> import torch
@@ -7,25 +7,57 @@ Example:
     tensor([2])
 """
 
+import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, TypeVar, final
 
 from torch import Tensor
 
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_whole
-from torch_holdout.accounting import Charge
-from torch_holdout.prediction.voters import Voters
+from torch_holdout.accounting import Charge, largest_parameter
+from torch_holdout.prediction.mechanisms.votes import vote_table
+from torch_holdout.prediction.neighbours import Neighbours
 
 NO_CONSENSUS = -1  # a mechanism's own abstention: answered, charged
 OUT_OF_BUDGET = -2  # nothing was asked of the mechanism, nothing charged
+_Vote = TypeVar("_Vote", bound="OneParameterVote")
+
+
+class Voters(ABC):
+    """Models whose raw outputs are private: an ensemble on disjoint parts, or one stable model.
+
+    Attributes:
+        num_outputs: Classes, or the size of the output; None until it is known.
+    """
+
+    num_outputs: int | None
+
+    @property
+    @abstractmethod
+    def num_parts(self) -> int:
+        """The number of models."""
+
+    @property
+    @abstractmethod
+    def neighbours(self) -> Neighbours:
+        """Which change of the training records is protected."""
+
+    @abstractmethod
+    def output_chunks(self, inputs: Any) -> Iterator[Tensor]:
+        """Yield raw outputs ``[m, B, ...]`` of a few members at a time, without gradients."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return the public facts of their training."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is public about the members: how many, over what, and how many one neighbour changes.
+    """The public facts of the members: their number, their outputs, how many a neighbour changes.
 
     Example:
         >>> Setting(num_parts=50, num_outputs=10).members_changed
@@ -37,21 +69,20 @@ class Setting:
     members_changed: int = 1
 
     def __post_init__(self) -> None:
-        require_whole("num_parts", self.num_parts, 1, 2**20)
-        require_whole("num_outputs", self.num_outputs, 1, 2**20)
-        require_whole("members_changed", self.members_changed, 1, 2)
-        for name in ("num_parts", "num_outputs", "members_changed"):
+        for name, largest in (("num_parts", 2**20), ("num_outputs", 2**20), ("members_changed", 2)):
+            require_whole(name, getattr(self, name), 1, largest)
             object.__setattr__(self, name, int(getattr(self, name)))
 
 
 class PredictionMechanism(ABC):
-    """A rule that turns what the members say of a query into one private answer.
+    """A rule that turns the members' outputs for a query into one private answer.
 
     The members' outputs become a *table*, integers that add up over members: votes, or levels. It
     is raw and stays on its device. Only ``answer`` makes something of it that may leave, and only
     after the query has been charged.
 
     Attributes:
+        kind: Its name in the ledger.
         answers: Labels (int64, one per query) or values (float64).
 
     Example:
@@ -60,6 +91,7 @@ class PredictionMechanism(ABC):
         (True, 'labels', 'values')
     """
 
+    kind: ClassVar[str]
     answers: ClassVar[Literal["labels", "values"]]
 
     @abstractmethod
@@ -69,25 +101,87 @@ class PredictionMechanism(ABC):
         It raises for a shape, never for a value.
         """
 
+    def total_table(self, voters: Voters, inputs: Any) -> Tensor | None:
+        """Add up the tables of all members. Raw; None if there are no outputs."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a member's warning may quote what it has computed
+            total = sum(self.table(outputs) for outputs in voters.output_chunks(inputs))
+        return total if isinstance(total, Tensor) else None
+
     @abstractmethod
     def charge(self, setting: Setting) -> Charge:
-        """Return what one query costs, whatever the answer."""
+        """Return the charge of one query, whatever the answer."""
 
     @abstractmethod
     def answer(self, table: Tensor, setting: Setting, uniforms: Uniforms) -> Tensor:
         """Return one private answer per query. Reads nothing back to the host."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """Return what the ledger stores and compares when the account is opened again."""
-
-    @abstractmethod
     def sampler_error(self, setting: Setting) -> float:
         """Bound the total variation between one answer and its law."""
 
+    def identity(self) -> dict[str, Any]:
+        """Return the name and parameters that the ledger stores with every charge."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
     def require_voters(self, voters: Voters) -> None:  # noqa: B027  most take any
-        """Refuse models that the charge was not made for."""
+        """Raise if the charge does not hold for these models."""
 
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
         """Return the shape of values that answer some queries; labels are one each."""
         return (queries,)
+
+
+class VoteMechanism(PredictionMechanism):
+    """A rule that answers with a label, from the number of votes of each class."""
+
+    answers: ClassVar[Literal["labels", "values"]] = "labels"
+
+    def table(self, outputs: Tensor) -> Tensor:
+        """Return votes [B, C] of scores [m, B, C]."""
+        return vote_table(outputs)
+
+
+class OneParameterVote(VoteMechanism):
+    """A vote whose one parameter decides how sharp it is."""
+
+    @classmethod
+    @abstractmethod
+    def of_sharpness(cls: type[_Vote], sharpness: float) -> _Vote:
+        """Return the vote of a sharpness: a larger one has less noise and costs more."""
+
+    @classmethod
+    def charge_of(cls, sharpness: float, setting: Setting) -> Charge:
+        """Return the charge of one query at a sharpness."""
+        return cls.of_sharpness(sharpness).charge(setting)
+
+    @classmethod
+    def for_budget(
+        cls: type[_Vote],
+        *,
+        epsilon: float,
+        delta: float | None,
+        queries: int,
+        num_parts: int,
+        num_classes: int,
+        members_changed: int = 1,
+    ) -> _Vote:
+        """Return the vote with the least noise that a budget pays for this often.
+
+        Example:
+            >>> from torch_holdout.prediction import GNMax, PermuteAndFlip, SoftMajority
+            >>> public = {"queries": 100, "num_parts": 50, "num_classes": 10}
+            >>> round(GNMax.for_budget(epsilon=2.0, delta=1e-5, **public).sigma, 1)
+            30.4
+            >>> round(SoftMajority.for_budget(epsilon=2.0, delta=1e-5, **public).eta, 4)
+            0.0631
+            >>> round(PermuteAndFlip.for_budget(epsilon=2.0, delta=None, **public).epsilon, 9)
+            0.02
+        """
+        setting = Setting(
+            num_parts=num_parts, num_outputs=num_classes, members_changed=members_changed
+        )
+        sharpness = largest_parameter(
+            lambda sharpness: cls.charge_of(sharpness, setting), queries, epsilon, delta
+        )
+        return cls.of_sharpness(sharpness)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -10,15 +10,20 @@ from torch import Tensor
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_between
 from torch_holdout.accounting import Charge, Concentrated, largest_parameter
-from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS, PredictionMechanism, Setting
-from torch_holdout.prediction.mechanisms.votes import in_double, require_table, vote_table
+from torch_holdout.prediction.mechanisms.base import (
+    NO_CONSENSUS,
+    OneParameterVote,
+    Setting,
+    VoteMechanism,
+)
+from torch_holdout.prediction.mechanisms.votes import in_double, require_table
 
-_SMALLEST_SIGMA, _LARGEST_SIGMA = 1e-6, 1e9
+_SIGMAS = 1e-6, 1e9
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GNMax(PredictionMechanism):
+class GNMax(OneParameterVote):
     r"""Answer the class whose votes plus :math:`N(0, \sigma^2)` are largest.
 
     Guarantee:
@@ -34,43 +39,18 @@ class GNMax(PredictionMechanism):
         Concentrated(rho=0.015625, count=1)
     """
 
-    answers: ClassVar[Literal["labels", "values"]] = "labels"
+    kind: ClassVar[str] = "gn_max"
 
     sigma: float
 
     def __post_init__(self) -> None:
-        require_between("sigma", self.sigma, _SMALLEST_SIGMA, _LARGEST_SIGMA)
+        require_between("sigma", self.sigma, *_SIGMAS)
         object.__setattr__(self, "sigma", float(self.sigma))
 
     @classmethod
-    def for_budget(
-        cls,
-        *,
-        epsilon: float,
-        delta: float | None,
-        queries: int,
-        num_parts: int,
-        num_classes: int,
-        members_changed: int = 1,
-    ) -> "GNMax":
-        """Return the one with the least noise that a budget pays for this often.
-
-        Example:
-            >>> budget = {"epsilon": 2.0, "delta": 1e-5, "queries": 100}
-            >>> round(GNMax.for_budget(**budget, num_parts=50, num_classes=10).sigma, 1)
-            30.4
-        """
-        setting = Setting(
-            num_parts=num_parts, num_outputs=num_classes, members_changed=members_changed
-        )
-        sharpness = largest_parameter(
-            lambda each: cls(sigma=1 / each).charge(setting), queries, epsilon, delta
-        )
+    def of_sharpness(cls, sharpness: float) -> "GNMax":
+        """Return the vote whose noise is 1 / ``sharpness``."""
         return cls(sigma=1 / sharpness)
-
-    def table(self, outputs: Tensor) -> Tensor:
-        """Return votes [B, C] of scores [m, B, C]."""
-        return vote_table(outputs)
 
     def charge(self, setting: Setting) -> Charge:
         """Return rho of one query."""
@@ -81,10 +61,6 @@ class GNMax(PredictionMechanism):
         require_table(table, setting.num_outputs)
         return noisy_winner(in_double(table), self.sigma, uniforms).to(table.device)
 
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameter."""
-        return {"kind": "gn_max", "sigma": self.sigma}
-
     def sampler_error(self, setting: Setting) -> float:
         """Bound the total variation between one answer and its law."""
         return winner_error(self.sigma, setting)
@@ -92,7 +68,7 @@ class GNMax(PredictionMechanism):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ConfidentGNMax(PredictionMechanism):
+class ConfidentGNMax(VoteMechanism):
     r"""Answer as ``GNMax`` if the largest count plus noise reaches a threshold, else abstain.
 
     Guarantee:
@@ -111,7 +87,7 @@ class ConfidentGNMax(PredictionMechanism):
         0.01125
     """
 
-    answers: ClassVar[Literal["labels", "values"]] = "labels"
+    kind: ClassVar[str] = "confident_gn_max"
 
     threshold: float
     sigma_check: float
@@ -119,8 +95,8 @@ class ConfidentGNMax(PredictionMechanism):
 
     def __post_init__(self) -> None:
         require_between("threshold", self.threshold, 0, 2**20)
-        require_between("sigma_check", self.sigma_check, _SMALLEST_SIGMA, _LARGEST_SIGMA)
-        require_between("sigma_answer", self.sigma_answer, _SMALLEST_SIGMA, _LARGEST_SIGMA)
+        require_between("sigma_check", self.sigma_check, *_SIGMAS)
+        require_between("sigma_answer", self.sigma_answer, *_SIGMAS)
         for name in ("threshold", "sigma_check", "sigma_answer"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
@@ -137,7 +113,7 @@ class ConfidentGNMax(PredictionMechanism):
         members_changed: int = 1,
         check_to_answer: float = 3.0,
     ) -> "ConfidentGNMax":
-        """Return the one with the least noise that a budget pays for this often.
+        """Return the mechanism with the least noise that a budget pays for this often.
 
         ``check_to_answer`` is how much more noise the check gets than the answer.
 
@@ -159,10 +135,6 @@ class ConfidentGNMax(PredictionMechanism):
 
         return at(largest_parameter(lambda s: at(s).charge(setting), queries, epsilon, delta))
 
-    def table(self, outputs: Tensor) -> Tensor:
-        """Return votes [B, C] of scores [m, B, C]."""
-        return vote_table(outputs)
-
     def charge(self, setting: Setting) -> Charge:
         """Return rho of one check and one answer, whatever the check says."""
         one = 1 / (2 * self.sigma_check**2) + 1 / self.sigma_answer**2
@@ -176,15 +148,6 @@ class ConfidentGNMax(PredictionMechanism):
         clear = votes.amax(dim=-1) + self.sigma_check * noise >= self.threshold
         label = noisy_winner(votes, self.sigma_answer, uniforms)
         return torch.where(clear, label, NO_CONSENSUS).to(table.device)
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
-        return {
-            "kind": "confident_gn_max",
-            "threshold": self.threshold,
-            "sigma_check": self.sigma_check,
-            "sigma_answer": self.sigma_answer,
-        }
 
     def sampler_error(self, setting: Setting) -> float:
         """Bound the total variation between one answer and its law."""

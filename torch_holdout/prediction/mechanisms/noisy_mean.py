@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -52,7 +53,7 @@ class NoisyMean(PredictionMechanism):
         low: Smallest value of a member.
         high: Largest value of a member.
         noise: ``"laplace"`` with ``epsilon`` or ``"gaussian"`` with ``sigma``.
-        epsilon: What one query costs.
+        epsilon: The cost of one query.
         sigma: Standard deviation of the noise on the mean, in the units of the values.
         simplex: Whether members give probabilities of classes; then low is 0 and high is 1.
         resolution: Levels of one member's value, L. None: 65536, and for Gaussian noise the power
@@ -68,6 +69,7 @@ class NoisyMean(PredictionMechanism):
         tensor([6.3000], dtype=torch.float64)
     """
 
+    kind: ClassVar[str] = "noisy_mean"
     answers: ClassVar[Literal["labels", "values"]] = "values"
 
     low: float
@@ -123,7 +125,7 @@ class NoisyMean(PredictionMechanism):
         simplex: bool = False,
         resolution: int | None = None,
     ) -> "NoisyMean":
-        """Return the one with the least noise that a budget pays for this often.
+        """Return the mechanism with the least noise that a budget pays for this often.
 
         Example:
             >>> budget = {"epsilon": 2.0, "delta": 1e-5, "queries": 100, "num_parts": 50}
@@ -133,19 +135,12 @@ class NoisyMean(PredictionMechanism):
         setting = Setting(
             num_parts=num_parts, num_outputs=num_classes, members_changed=members_changed
         )
-        width = high - low
+        mean = partial(cls, low=low, high=high, noise=noise, simplex=simplex, resolution=resolution)
 
         def at(sharpness: float) -> NoisyMean:
-            gaussian = noise == "gaussian"
-            return cls(
-                low=low,
-                high=high,
-                noise=noise,
-                epsilon=None if gaussian else sharpness,
-                sigma=width / (num_parts * sharpness) if gaussian else None,
-                simplex=simplex,
-                resolution=resolution,
-            )
+            if noise == "laplace":
+                return mean(epsilon=sharpness)
+            return mean(sigma=(high - low) / (num_parts * sharpness))
 
         return at(largest_parameter(lambda s: at(s).charge(setting), queries, epsilon, delta))
 
@@ -181,13 +176,13 @@ class NoisyMean(PredictionMechanism):
         return levels.scatter_add(-1, top, -over).sum(dim=0).to(outputs.device)
 
     def charge(self, setting: Setting) -> Charge:
-        """Return what one query costs."""
+        """Return the charge of one query."""
         changed, parts = setting.members_changed, setting.num_parts
         if self.noise == "gaussian":
             width = math.sqrt(2) if self.simplex else self.high - self.low
             return Concentrated(rho_of_gaussian(self._sigma * parts, changed * width))
         if self.simplex:
-            return Pure(changed * self._epsilon)
+            return Pure(changed * (self.epsilon or 0.0))
         return DiscreteLaplace(self._scale, changed * self.levels)
 
     def answer(self, table: Tensor, setting: Setting, uniforms: Uniforms) -> Tensor:
@@ -219,17 +214,8 @@ class NoisyMean(PredictionMechanism):
         return (queries, setting.num_outputs) if self.simplex else (queries,)
 
     def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
-        return {
-            "kind": "noisy_mean",
-            "low": self.low,
-            "high": self.high,
-            "noise": self.noise,
-            "epsilon": self.epsilon,
-            "sigma": self.sigma,
-            "simplex": self.simplex,
-            "resolution": self.levels,
-        }
+        """Return the name and parameters that the ledger stores with every charge."""
+        return {**super().identity(), "resolution": self.levels}
 
     def sampler_error(self, setting: Setting) -> float:
         """Bound the total variation between one answer and its law.
@@ -253,17 +239,13 @@ class NoisyMean(PredictionMechanism):
         return min(2**24, max(2, 2 ** math.ceil(math.log2(fine))) if fine > 2 else 2)
 
     @property
-    def _epsilon(self) -> float:
-        return float(self.epsilon or 0.0)
-
-    @property
     def _sigma(self) -> float:
         return float(self.sigma or 0.0)
 
     @property
     def _scale(self) -> float:
         """Scale of the Laplace noise, in levels."""
-        return (2 if self.simplex else 1) * self.levels / self._epsilon
+        return (2 if self.simplex else 1) * self.levels / (self.epsilon or 0.0)
 
     def _deviation(self, setting: Setting) -> float:
         """Return the deviation of the Gaussian noise, in levels of the sum."""

@@ -1,7 +1,7 @@
 """Permute and flip: the best label at a pure epsilon."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -9,16 +9,16 @@ from torch import Tensor
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._noise.laplace import DEVICE_BITS
 from torch_holdout._shared.checks import require_between
-from torch_holdout.accounting import Charge, Pure, largest_parameter
-from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
-from torch_holdout.prediction.mechanisms.votes import in_double, require_table, vote_table
+from torch_holdout.accounting import Charge, Pure
+from torch_holdout.prediction.mechanisms.base import OneParameterVote, Setting
+from torch_holdout.prediction.mechanisms.votes import in_double, require_table
 
 _LAST = 2**DEVICE_BITS - 1
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PermuteAndFlip(PredictionMechanism):
+class PermuteAndFlip(OneParameterVote):
     r"""Try the classes in random order; take b with chance :math:`e^{\varepsilon(v_b - v_*)/2}`.
 
     Guarantee:
@@ -27,7 +27,7 @@ class PermuteAndFlip(PredictionMechanism):
         the same epsilon. Two members cost :math:`2\varepsilon`.
 
     Args:
-        epsilon: What one query costs.
+        epsilon: The cost of one query.
 
     Example:
         >>> from torch_holdout._noise.streams import SeededNoise
@@ -37,7 +37,7 @@ class PermuteAndFlip(PredictionMechanism):
         tensor([1, 0])
     """
 
-    answers: ClassVar[Literal["labels", "values"]] = "labels"
+    kind: ClassVar[str] = "permute_and_flip"
 
     epsilon: float
 
@@ -46,34 +46,9 @@ class PermuteAndFlip(PredictionMechanism):
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
     @classmethod
-    def for_budget(
-        cls,
-        *,
-        epsilon: float,
-        delta: float | None,
-        queries: int,
-        num_parts: int,
-        num_classes: int,
-        members_changed: int = 1,
-    ) -> "PermuteAndFlip":
-        """Return the sharpest one that a budget pays for this often.
-
-        Example:
-            >>> budget = {"epsilon": 2.0, "delta": None, "queries": 20}
-            >>> round(PermuteAndFlip.for_budget(**budget, num_parts=50, num_classes=10).epsilon, 9)
-            0.1
-        """
-        setting = Setting(
-            num_parts=num_parts, num_outputs=num_classes, members_changed=members_changed
-        )
-        epsilon_each = largest_parameter(
-            lambda each: cls(epsilon=each).charge(setting), queries, epsilon, delta
-        )
-        return cls(epsilon=epsilon_each)
-
-    def table(self, outputs: Tensor) -> Tensor:
-        """Return votes [B, C] of scores [m, B, C]."""
-        return vote_table(outputs)
+    def of_sharpness(cls, sharpness: float) -> "PermuteAndFlip":
+        """Return the vote whose epsilon is ``sharpness``."""
+        return cls(epsilon=sharpness)
 
     def charge(self, setting: Setting) -> Charge:
         """Return epsilon for each member that changes."""
@@ -91,10 +66,6 @@ class PermuteAndFlip(PredictionMechanism):
         chances = torch.exp(behind * (-self.epsilon / 2)).masked_fill(behind == 0, 0.0)
         heads = (behind == 0) | (coins < (chances * 2.0**DEVICE_BITS).to(torch.int64))
         return torch.where(heads, places, _LAST).argmin(dim=-1).to(table.device)
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameter."""
-        return {"kind": "permute_and_flip", "epsilon": self.epsilon}
 
     def sampler_error(self, setting: Setting) -> float:
         r"""Bound the total variation between one answer and its law.

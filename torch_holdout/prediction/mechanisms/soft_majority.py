@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -11,16 +11,16 @@ from torch import Tensor
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._noise.laplace import DEVICE_BITS
 from torch_holdout._shared.checks import require_between
-from torch_holdout.accounting import Charge, SoftVote, largest_parameter
-from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
-from torch_holdout.prediction.mechanisms.votes import in_double, require_table, vote_table
+from torch_holdout.accounting import Charge, SoftVote
+from torch_holdout.prediction.mechanisms.base import OneParameterVote, Setting
+from torch_holdout.prediction.mechanisms.votes import in_double, require_table
 
 _AT_ONCE = 2**22  # numbers held at once when all pairs of classes are compared
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SoftMajority(PredictionMechanism):
+class SoftMajority(OneParameterVote):
     r"""Answer class b with probability :math:`\propto e^{\eta v_b}`, v the members' votes.
 
     Guarantee:
@@ -41,7 +41,7 @@ class SoftMajority(PredictionMechanism):
         tensor([1, 0])
     """
 
-    answers: ClassVar[Literal["labels", "values"]] = "labels"
+    kind: ClassVar[str] = "soft_majority"
 
     eta: float
 
@@ -50,41 +50,19 @@ class SoftMajority(PredictionMechanism):
         object.__setattr__(self, "eta", float(self.eta))
 
     @classmethod
-    def for_budget(
-        cls,
-        *,
-        epsilon: float,
-        delta: float | None,
-        queries: int,
-        num_parts: int,
-        num_classes: int,
-        members_changed: int = 1,
-    ) -> "SoftMajority":
-        """Return the sharpest soft majority that a budget pays for this often.
+    def of_sharpness(cls, sharpness: float) -> "SoftMajority":
+        """Return the vote whose eta is ``sharpness``."""
+        return cls(eta=sharpness)
 
-        Example:
-            >>> budget = {"epsilon": 2.0, "delta": 1e-5, "queries": 100}
-            >>> round(SoftMajority.for_budget(**budget, num_parts=50, num_classes=10).eta, 4)
-            0.0631
-        """
-
-        def charge(eta: float) -> Charge:
-            return SoftVote(eta, num_parts, num_classes, members_changed=members_changed)
-
-        return cls(eta=largest_parameter(charge, queries, epsilon, delta))
-
-    def table(self, outputs: Tensor) -> Tensor:
-        """Return votes [B, C] of scores [m, B, C]."""
-        return vote_table(outputs)
+    @classmethod
+    def charge_of(cls, sharpness: float, setting: Setting) -> Charge:
+        """Return the exact charge of one query; a search may ask beyond the largest eta."""
+        parts, classes = setting.num_parts, setting.num_outputs
+        return SoftVote(sharpness, parts, classes, members_changed=setting.members_changed)
 
     def charge(self, setting: Setting) -> Charge:
         """Return the exact charge of one query."""
-        return SoftVote(
-            self.eta,
-            setting.num_parts,
-            setting.num_outputs,
-            members_changed=setting.members_changed,
-        )
+        return self.charge_of(self.eta, setting)
 
     def answer(self, table: Tensor, setting: Setting, uniforms: Uniforms) -> Tensor:
         r"""Return one label per query.
@@ -103,10 +81,6 @@ class SoftMajority(PredictionMechanism):
         label = torch.searchsorted(shares.cumsum_(dim=-1), drawn, right=True)
         chosen = torch.where(label == setting.num_outputs, top, label).squeeze(-1)
         return chosen.to(table.device)
-
-    def identity(self) -> dict[str, Any]:
-        """Return name and parameter."""
-        return {"kind": "soft_majority", "eta": self.eta}
 
     def sampler_error(self, setting: Setting) -> float:
         r"""Bound the total variation between one answer and its law.
@@ -137,12 +111,7 @@ class SoftMajority(PredictionMechanism):
         The largest over every member that could change its vote, in both directions, added up over
         queries. It is a function of the private votes: never show it, and never stop on it.
 
-        Args:
-            table: Votes [queries, classes].
-            orders: Orders above 1.
-
-        Returns:
-            One number for each order, float64, on the device of the table.
+        Votes [queries, classes] give one float64 for each order above 1, on their device.
 
         Example:
             >>> SoftMajority(eta=0.1).private_loss(torch.tensor([[50, 0]]), [10.0]) < 0.05

@@ -1,8 +1,8 @@
-r"""Noise on the scores of one stable model."""
+"""Noise on the scores of one stable model."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -15,24 +15,17 @@ from torch_holdout._shared.checks import (
     require_instance,
     require_whole,
 )
-from torch_holdout.accounting import (
-    Charge,
-    Concentrated,
-    Pure,
-    rho_for,
-    rho_of_gaussian,
-)
+from torch_holdout.accounting import Charge, Concentrated, Pure, rho_for, rho_of_gaussian
 from torch_holdout.bounds.regulariser import convex_regulariser
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
-from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting
+from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Setting, Voters
 from torch_holdout.prediction.stable.losses import stable_loss
 from torch_holdout.prediction.stable.problem import StableProblem
-from torch_holdout.prediction.voters import Voters
 
 Noise = Literal["laplace", "gaussian"]
 
 _FINENESS = 128  # levels of the stability, per root of the number of scores
-_MARGIN = 1 + 2.0**-10  # levels are so much wider: covers scores computed in double precision
+_MARGIN = 1 + 2.0**-10  # levels are wider by this: scores are computed in double precision
 _LARGEST_LEVEL = 2**52
 _SHARE = 1 - 1e-4  # of a budget; the rest is for accounts that round every charge up
 _NORMAL_ERROR = 2.0**-49  # of a rounded normal number, per level of its scale
@@ -73,6 +66,8 @@ class StableERM(PredictionMechanism):
         >>> round(StableERM(problem=problem, sigma=0.5).charge(setting).rho * 1e5, 2)
         5.1
     """
+
+    kind: ClassVar[str] = "stable-erm"
 
     problem: StableProblem
     epsilon: float | None = None
@@ -172,7 +167,7 @@ class StableERM(PredictionMechanism):
         return (self.sigma or 0.0) / _width(self.problem)  # one of the two was given
 
     def require_voters(self, voters: Voters) -> None:
-        """Refuse a model that was trained for another problem, or that is no stable model."""
+        """Raise unless the model is a stable model that was trained for this problem."""
         identity = voters.identity()
         if identity != self.problem.identity():
             raise HoldoutMismatchError(
@@ -181,7 +176,7 @@ class StableERM(PredictionMechanism):
             )
 
     def table(self, outputs: Tensor) -> Tensor:
-        """Return the levels [B, K] of the scores [1, B, K]; what is no number counts as 0."""
+        """Return the levels [B, K] of the scores [1, B, K]; a score that is not a number is 0."""
         expected = (1, self.problem.num_outputs)
         if outputs.ndim != 3 or (outputs.shape[0], outputs.shape[2]) != expected:
             raise InvalidArgumentError(
@@ -193,7 +188,7 @@ class StableERM(PredictionMechanism):
         return (scores / _width(self.problem)).round().to(torch.int64)
 
     def charge(self, setting: Setting) -> Charge:
-        """Return what one query costs, whatever the answer."""
+        """Return the charge of one query, whatever the answer."""
         self._require_setting(setting)
         if self.epsilon is not None:
             return Pure(float(self.epsilon))
@@ -210,13 +205,13 @@ class StableERM(PredictionMechanism):
         return noisy.argmax(dim=1)
 
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
-        """Return the shape of the scores."""
+        """Return the shape of the scores of some queries."""
         return (queries, self.problem.num_outputs)
 
     def identity(self) -> dict[str, Any]:
-        """Return name and parameters."""
+        """Return the name and parameters that the ledger stores with every charge."""
         return {
-            "kind": "stable-erm",
+            "kind": self.kind,
             "problem": self.problem.identity(),
             "noise": self.noise,
             "scale": self.scale,
@@ -261,12 +256,11 @@ class StableERM(PredictionMechanism):
 
 
 def _fineness(problem: StableProblem) -> int:
-    """Return m, the levels in one stability."""
+    # m, the number of levels in one stability
     return _FINENESS * math.isqrt(problem.num_outputs - 1) + _FINENESS
 
 
 def _width(problem: StableProblem) -> float:
-    """Return the width of a level."""
     return problem.stability * _MARGIN / _fineness(problem)
 
 

@@ -1,4 +1,4 @@
-"""Members' outputs to votes: one each, whatever they say."""
+"""Votes counted from members' outputs: one for each member and query."""
 
 import torch
 from torch import Tensor
@@ -12,11 +12,7 @@ def vote_table(outputs: Tensor) -> Tensor:
     Each member gives each query exactly one vote: the first of its largest scores. A score that is
     not a number makes it a vote for class 0, silently, because a message would be an answer, too.
 
-    Args:
-        outputs: Scores [members, queries, classes] of at least two classes.
-
-    Returns:
-        Counts [queries, classes], int64.
+    Scores [members, queries, classes] of at least two classes become int64 [queries, classes].
 
     Example:
         >>> scores = torch.tensor([[[0.1, 0.9]], [[0.2, 0.2]], [[float("nan"), 1.0]]])
@@ -54,7 +50,7 @@ def count_votes(labels: Tensor, num_classes: int) -> Tensor:
 
 
 def require_scores(outputs: Tensor) -> None:
-    """Refuse what has not the shape of scores; no value is looked at."""
+    """Raise unless outputs have the shape and type of scores; no value is looked at."""
     shape = tuple(outputs.shape)
     if len(shape) != 3 or shape[2] < 2:
         raise InvalidArgumentError(
@@ -69,7 +65,7 @@ def require_scores(outputs: Tensor) -> None:
 
 
 def require_table(table: Tensor, width: int) -> None:
-    """Refuse a table that has not one row of ``width`` whole numbers for each query."""
+    """Raise unless a table has one row of ``width`` whole numbers for each query."""
     if table.dim() != 2 or table.shape[1] != width or table.dtype != torch.int64:
         raise InvalidArgumentError(
             f"Expected a table [queries, {width}] of whole numbers (int64), but got "

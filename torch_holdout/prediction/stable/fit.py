@@ -1,4 +1,4 @@
-"""Minimising a strongly convex objective until its gradient is certified to be small."""
+"""A minimiser of strongly convex objectives that certifies a small gradient."""
 
 from typing import final
 
@@ -65,7 +65,7 @@ def _certified(objective: Objective, weights: Tensor, allowed: float) -> bool:
 
 
 def _search(objective: Objective, start: Tensor, allowed: float) -> Tensor:
-    """Return what L-BFGS finds from ``start``, or ``start`` if that is no better."""
+    """Return the weights of an L-BFGS search from ``start``, or ``start`` if they are worse."""
     weights = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [weights],
@@ -107,7 +107,7 @@ def _descend(problem: StableProblem, objective: Objective, start: Tensor, allowe
 
 
 def _require_steps(problem: StableProblem, max_iterations: int) -> None:
-    """Refuse beforehand what might not converge: later, the refusal would be about the records."""
+    # Before training: an error afterwards would tell of the records.
     if problem.sufficient_steps > max_iterations:
         raise InvalidArgumentError(
             f"Expected {max_iterations} iterations to be enough for every set of records, but it "

@@ -31,12 +31,12 @@ class StableLoss:
         slope: The gradient of each record [n, K].
     """
 
-    lipschitz: float
-    smoothness: float
-    classes: bool
-    single: bool
     value: OfScores
     slope: OfScores
+    lipschitz: float = 1.0
+    smoothness: float = 1.0
+    classes: bool = True
+    single: bool = True
 
 
 def _logistic_value(scores: Tensor, labels: Tensor) -> Tensor:
@@ -79,38 +79,16 @@ def _softmax_slope(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 _LOSSES = {
-    "logistic": StableLoss(
-        lipschitz=1.0,
-        smoothness=0.25,
-        classes=True,
-        single=True,
-        value=_logistic_value,
-        slope=_logistic_slope,
-    ),
-    "smooth-hinge": StableLoss(
-        lipschitz=1.0,
-        smoothness=1.0,
-        classes=True,
-        single=True,
-        value=_hinge_value,
-        slope=_hinge_slope,
-    ),
+    "logistic": StableLoss(smoothness=0.25, value=_logistic_value, slope=_logistic_slope),
+    "smooth-hinge": StableLoss(value=_hinge_value, slope=_hinge_slope),
     "softmax": StableLoss(
         lipschitz=math.sqrt(2),
         smoothness=0.5,
-        classes=True,
         single=False,
         value=_softmax_value,
         slope=_softmax_slope,
     ),
-    "huber": StableLoss(
-        lipschitz=1.0,
-        smoothness=1.0,
-        classes=False,
-        single=True,
-        value=_huber_value,
-        slope=_huber_slope,
-    ),
+    "huber": StableLoss(classes=False, value=_huber_value, slope=_huber_slope),
 }
 
 

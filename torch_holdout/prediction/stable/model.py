@@ -9,10 +9,10 @@ from torch.utils.data import Dataset
 
 from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
+from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.stable.fit import minimise
 from torch_holdout.prediction.stable.problem import StableProblem
-from torch_holdout.prediction.voters import Voters
 
 Records = Dataset[Any] | tuple[Tensor, Tensor]
 
@@ -30,10 +30,6 @@ class StableModel(nn.Module, Voters):
     Guarantee:
         See ``StableProblem``: replacing one record moves the scores of any query by at most
         ``problem.stability``. The gradient was checked, not assumed, to be within the tolerance.
-
-    Args:
-        problem: What the weights minimise.
-        num_features: How many numbers a flattened record has.
 
     Example:
         >>> problem = StableProblem(size=4, regularisation=0.5, loss="logistic")
@@ -56,16 +52,16 @@ class StableModel(nn.Module, Voters):
 
     @property
     def num_parts(self) -> int:
-        """One: all records."""
+        """The number of models: one, of all records."""
         return 1
 
     @property
     def neighbours(self) -> Neighbours:
-        """Who is protected: one record, replaced by any other."""
+        """The protected change: one record is replaced by any other."""
         return Neighbours(relation="replace-one", unit="record")
 
     def identity(self) -> dict[str, Any]:
-        """Return what a ledger stores: what was minimised, and nothing of the weights."""
+        """Return the public facts of the objective, and nothing of the weights."""
         return self.problem.identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,11 +86,11 @@ class StableModel(nn.Module, Voters):
         yield scores[None]
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what the weights were certified for."""
+        """Return the problem that the weights were certified for."""
         return {"problem": self.identity(), "certified": self._certified}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Refuse weights that solve another problem."""
+        """Raise unless the weights solve this problem."""
         if state["problem"] != self.identity():
             raise HoldoutMismatchError(
                 f"Expected weights of {self.identity()}, but got weights of {state['problem']}. "

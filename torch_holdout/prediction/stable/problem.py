@@ -1,4 +1,4 @@
-"""What is public about a stable model, and how far one record can move its scores."""
+"""The public facts of a stable model: its objective, and how far one record moves its scores."""
 
 import math
 from dataclasses import dataclass
@@ -127,7 +127,7 @@ class StableProblem:
         return _UNIT * (adding + slopes * self.feature_bound)
 
     def require_features(self, num_features: int) -> None:
-        """Refuse what double precision cannot certify; nothing here depends on a record."""
+        """Raise if double precision cannot certify the tolerance; no record is looked at."""
         require_whole("num_features", num_features, 1, max(1, _MOST_NUMBERS // self.size))
         smallest = 4 * self.rounding(num_features)
         if self.tolerance < smallest:
@@ -138,7 +138,7 @@ class StableProblem:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return what a ledger and a checkpoint store."""
+        """Return the public facts that a ledger and a checkpoint store."""
         return {
             "kind": "stable-model",
             "size": int(self.size),
