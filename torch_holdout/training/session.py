@@ -2,32 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
-from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.training.evaluation import DIFF
 from torch_holdout.training.interception import Interception, Step
 from torch_holdout.training.metric import ReusableHoldoutMetric
-from torch_holdout.training.requirements import require_distinct
 
-
-class Guard(Protocol):
-    """Declares what a session asks of a guard."""
-
-    holdout: ReusableHoldout
-    public: tuple[str, ...]
-    unguarded: Literal["raise", "drop"]
-    dataloader_idx: int
-    public_dataloaders: tuple[int, ...]
-
-    def _guarded_step(
-        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None: ...
-
-    def _accept_metrics(self) -> None: ...
-
-    def _warn_once(self, what: str) -> None: ...
+if TYPE_CHECKING:
+    from torch_holdout.training.guard import HoldoutGuardHooks
 
 
 class GuardSession:
@@ -35,19 +18,19 @@ class GuardSession:
 
     The first guard makes the session and the others share it. It is kept from setup to teardown,
     because a tuner takes the callbacks away while it runs the module.
-
-    Args:
-        guards: All guards of the stage, in the Trainer's order.
     """
 
-    def __init__(self, guards: Sequence[Guard]) -> None:
+    def __init__(self, guards: Sequence["HoldoutGuardHooks"]) -> None:
         self._guards = guards
         self._interception: Interception | None = None
-        require_distinct(
-            [guard.dataloader_idx for guard in guards],
-            [guard.holdout.name for guard in guards],
-            [name for guard in guards for name in guard.holdout.statistics],
-        )
+        places = [guard.dataloader_idx for guard in guards]
+        holdouts = [guard.holdout.name for guard in guards]
+        names = [name for guard in guards for name in guard.holdout.statistics]
+        if any(len(set(each)) != len(each) for each in (places, names, holdouts)):
+            raise InvalidArgumentError(
+                f"Expected each guard to have its own loader, holdout and statistics' names, but "
+                f"got loaders {places}, holdouts {holdouts} and statistics {names}."
+            )
 
     @property
     def has_several_guards(self) -> bool:
@@ -99,7 +82,7 @@ class GuardSession:
         with self._require_interception().opened():
             output = step(*args, **kwargs)
         for guard in self._guards:
-            guard._accept_metrics()
+            guard._watch.count()  # a public loader may update the module's own metrics
         return output
 
     def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
