@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._shared.checks import require_number
+from torch_holdout._shared.checks import require_instance, require_number
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
@@ -107,6 +108,17 @@ def require_current_sets(
                 f"{own.owner[4]} has been discarded meanwhile. Evaluate the current set "
                 f"(holdout.estimation_set()) and ask again; nothing was charged"
                 f"{others if answered else ''}."
+            )
+
+
+def require_fingerprint(fingerprint: DataFingerprint | None, size: int) -> None:
+    """Raise unless a dataset's fingerprint, if there is one, is of ``size`` examples."""
+    if fingerprint is not None:
+        require_instance("fingerprint", fingerprint, DataFingerprint)
+        if fingerprint.size != size:
+            raise InvalidArgumentError(
+                f"Expected the fingerprinted dataset to have size={size} examples, but it has "
+                f"{fingerprint.size}."
             )
 
 

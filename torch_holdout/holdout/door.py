@@ -15,7 +15,7 @@ from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.accounting.picos import steps_in_picos
 from torch_holdout.bounds.certificate import Certificate, Interval
-from torch_holdout.errors import InvalidArgumentError, LedgerError
+from torch_holdout.errors import LedgerError
 from torch_holdout.holdout.checks import (
     Question,
     Role,
@@ -23,6 +23,7 @@ from torch_holdout.holdout.checks import (
     owner_of,
     require_allowed,
     require_current_sets,
+    require_fingerprint,
 )
 from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.reading import AccountReading, Intervals
@@ -31,7 +32,7 @@ from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.holdout.runs import current_run
 from torch_holdout.ledger import Entry, Ledger
 from torch_holdout.ledger.chains import public_mark
-from torch_holdout.ledger.holdouts import Account, Stored
+from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.rounds import to_levels
@@ -60,8 +61,7 @@ class ReusableHoldout:
         grid: Number of answer intervals; None: the power of two from ``4 * sqrt(units)`` up.
         resolution: Integer levels of one example's value; None: 65536.
         fingerprint: ``th.fingerprint(dataset)``, so that renaming cannot refill.
-        seed: Makes the noise reproducible, for tests and experiments only: it is marked in the
-            ledger and wherever the account is shown.
+        seed: Makes the noise reproducible, for tests only; marked wherever the account is shown.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -102,13 +102,7 @@ class ReusableHoldout:
             ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
-        if fingerprint is not None:
-            require_instance("fingerprint", fingerprint, DataFingerprint)
-            if fingerprint.size != self.size:
-                raise InvalidArgumentError(
-                    f"Expected the fingerprinted dataset to have size={self.size} examples, but it "
-                    f"has {fingerprint.size}."
-                )
+        require_fingerprint(fingerprint, self.size)
         self._fingerprint = fingerprint
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
@@ -181,15 +175,11 @@ class ReusableHoldout:
         require_choice("role", role, ("holdout", "guess"))
         require_whole("world", world, 1, 2**20)
         require_whole("rank", rank, 0, world - 1)
-        sets = role == "guess" and self.mechanism.estimation_sets is not None
-        part = (str(self.estimation_set()),) if sets else ()
-        return self._registration.statistic(name).accumulator(
-            self._registration.levels,
-            owner=owner_of(self._registration, self.address, name, role) + part,
-            size=self.size,
-            rank=rank,
-            world=world,
-        )
+        statistic, levels = self._registration.statistic(name), self._registration.levels
+        owner = owner_of(self._registration, self.address, name, role)
+        if role == "guess" and self.mechanism.estimation_sets is not None:
+            owner += (str(self.estimation_set()),)
+        return statistic.accumulator(levels, owner=owner, size=self.size, rank=rank, world=world)
 
     def estimation_set(self) -> int:
         """Return the number of the current estimation set, from 0; a release discards one."""
@@ -240,7 +230,7 @@ class ReusableHoldout:
         text = query if isinstance(query, str) else query.query(query.lanes.tolist())
         with self._ledger.account(self._attached(), budget=self.budget) as account:
             key = _query_key(self._registration.statistic(name), text)
-            return _repeated(account, account.find(name, key))
+            return _repeated(account, name, key)
 
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
@@ -294,8 +284,7 @@ class ReusableHoldout:
         return self._account
 
     def _reading(self) -> AccountReading:
-        summary = self._ledger.summary(self._attached())
-        return AccountReading(summary, self._ledger.address, self.mechanism)
+        return AccountReading(self._ledger.summary(self._attached()), self.address, self.mechanism)
 
     def _intervals(self, failure: float) -> Intervals:
         return self._reading().intervals(self._ledger.answers(self._attached()), failure)
@@ -328,7 +317,7 @@ class ReusableHoldout:
             # The statistics of one call are asked about one pass: its own releases do not count.
             releases = account.releases - sum(a.kind == "release" for a in answered.values())
             require_current_sets(asked.guesses, releases, self.mechanism, answered=len(answered))
-            repeated = None if asked.fresh else _repeated(account, account.find(name, key))
+            repeated = None if asked.fresh else _repeated(account, name, key)
             if repeated is not None:
                 return repeated
             if account.budget_left < 1:
@@ -404,7 +393,8 @@ def _query_key(statistic: Statistic, query: str) -> str:
     return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()
 
 
-def _repeated(account: Account, stored: Stored | None) -> Answer | None:
+def _repeated(account: Account, name: str, key: str) -> Answer | None:
+    stored = account.find(name, key)
     if stored is None:
         return None
     return Answer(stored.value, "repeat", account.budget_left, stored.kind, stored.position)

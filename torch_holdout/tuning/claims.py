@@ -178,8 +178,8 @@ def reask(
             module.training = mode
     if answer.kind == "exhausted":
         raise BudgetExhaustedError(
-            f"Expected a release left for the winner. {budget_spent(holdout)}: the claim stands as "
-            f"it is. Plan one release more next time."
+            f"{budget_spent(holdout)}, so the winner cannot be asked again. The claim stands as it "
+            f"is; plan one more next time."
         )
     new = holdout.interval(answer, claim.failure)
     return replace(
