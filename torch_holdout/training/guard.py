@@ -167,17 +167,18 @@ class HoldoutGuardHooks:
             for callback in trainer.callbacks
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
-        first = guards[0] is self
-        self._session = GuardSession(guards) if first else guards[0]._session
-        require_batches(getattr(pl_module, self._step_name()))
+        step = "validation_step" if self.stage == "validate" else "test_step"
+        require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
         if stage == "fit":
             require_releases_left(self.holdout)
         self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
-        if first:
-            self._joined().intercept(trainer, pl_module, self._step_name())
+        if guards[0] is self:
+            self._session = GuardSession(guards, trainer, pl_module, step)
+        else:
+            self._session = guards[0]._session
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Put the module and the callbacks back as they were."""
@@ -194,15 +195,11 @@ class HoldoutGuardHooks:
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
-        if self.stage == "validate":
-            sanity = trainer.sanity_checking
-            batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
+        if trainer.testing == (self.stage == "test"):
+            batches = trainer.num_test_batches if trainer.testing else trainer.num_val_batches
+            if trainer.sanity_checking:
+                batches = trainer.num_sanity_val_batches
             self._joined().require_guarded(len(batches), self.stage)
-
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        """Check that every loader is guarded or declared public."""
-        if self.stage == "test":
-            self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
@@ -218,6 +215,7 @@ class HoldoutGuardHooks:
         """Look once more for metrics: the module's own epoch end comes after the guard's."""
         self._refuse_metrics()
 
+    on_test_start = on_validation_start
     on_test_epoch_start = on_validation_epoch_start
     on_test_epoch_end = on_validation_epoch_end
     on_test_end = on_validation_end
@@ -286,11 +284,7 @@ class HoldoutGuardHooks:
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
-        self._last |= {
-            name: answer.value
-            for name, answer in self.answers.items()
-            if answer.kind != "exhausted"
-        }
+        self._last |= {n: answer.value for n, answer in self.answers.items() if n not in refused}
         publish(self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar)
         spent = budget_left(self.answers) == 0
         if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
@@ -305,15 +299,11 @@ class HoldoutGuardHooks:
         problem = budget_spent(self.holdout)
         if self.on_exhausted == "raise":
             raise BudgetExhaustedError(
-                f"{problem}; {refused} got no answer. Stop here and report, or bring a fresh "
-                f"holdout."
+                f"{problem}; {refused} got no answer. Stop and report, or use a fresh holdout."
             )
         self._warn_once(f"{problem}; {refused} repeat the run's last answers, which are stale")
 
     # ---- helpers
-
-    def _step_name(self) -> str:
-        return "validation_step" if self.stage == "validate" else "test_step"
 
     def _holdout_step(self, module: Any) -> Step | None:
         """Return the module's ``holdout_step``, given as many arguments as it names."""

@@ -62,40 +62,33 @@ def publish(
     if session.has_several_guards:
         prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
     left = budget_left(answers)
+
+    def send(name: str, value: float, *, bar: bool = False, logger: bool | None = None) -> None:
+        session.log(
+            name,
+            Published(value),
+            prog_bar=bar,
+            logger=logger,  # None: if there is one
+            on_step=False,
+            on_epoch=True,
+            batch_size=1,
+            metric_attribute=name,  # so that Lightning does not look for it in the module
+        )
+
     # First and short: bars cut what does not fit in a line. Loggers get the long key instead.
-    _send(session, short, left, prog_bar=prog_bar, logger=False)
+    send(short, left, bar=prog_bar, logger=False)
     for name, answer in answers.items():
-        _send(session, name, last.get(name, math.nan), prog_bar=prog_bar)
-        _send(session, f"{prefix}/{name}/is_release", answer.is_release)
-        _send(session, f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
-    _send(session, f"{prefix}/budget_left", left)
-    _send(session, f"{prefix}/releases", holdout.budget - left)
-    _send(session, f"{prefix}/exhausted", left == 0)
+        send(name, last.get(name, math.nan), bar=prog_bar)
+        send(f"{prefix}/{name}/is_release", answer.is_release)
+        send(f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
+    send(f"{prefix}/budget_left", left)
+    send(f"{prefix}/releases", holdout.budget - left)
+    send(f"{prefix}/exhausted", left == 0)
 
 
 def budget_left(answers: Mapping[str, Answer]) -> int:
     """Return how many releases were left after the last of several answers."""
     return min(answer.budget_left for answer in answers.values())
-
-
-def _send(
-    session: GuardSession,
-    name: str,
-    value: float,
-    *,
-    prog_bar: bool = False,
-    logger: bool | None = None,
-) -> None:
-    session.log(
-        name,
-        Published(value),
-        prog_bar=prog_bar,
-        logger=logger,  # None: if there is one
-        on_step=False,
-        on_epoch=True,
-        batch_size=1,
-        metric_attribute=name,  # so that Lightning does not look for it in the module
-    )
 
 
 def name_of_run(trainer: Any) -> str:

@@ -20,9 +20,10 @@ class GuardSession:
     because a tuner takes the callbacks away while it runs the module.
     """
 
-    def __init__(self, guards: Sequence["HoldoutGuardHooks"]) -> None:
+    def __init__(
+        self, guards: Sequence["HoldoutGuardHooks"], trainer: Any, module: Any, step: str
+    ) -> None:
         self._guards = guards
-        self._interception: Interception | None = None
         places = [guard.dataloader_idx for guard in guards]
         holdouts = [guard.holdout.name for guard in guards]
         names = [name for guard in guards for name in guard.holdout.statistics]
@@ -31,31 +32,20 @@ class GuardSession:
                 f"Expected each guard to have its own loader, holdout and statistics' names, but "
                 f"got loaders {places}, holdouts {holdouts} and statistics {names}."
             )
-
-    @property
-    def has_several_guards(self) -> bool:
-        """Whether names must say which holdout they belong to."""
-        return len(self._guards) > 1
-
-    def intercept(self, trainer: Any, module: Any, step: str) -> None:
-        """Wrap the module's step and trap ``log``, of the module and of every other callback."""
         self._interception = Interception(
             module,
-            [callback for callback in trainer.callbacks if callback not in self._guards],
+            [callback for callback in trainer.callbacks if callback not in guards],
             step=step,
             on_step=partial(self._route, trainer),
             on_log=partial(self._may_log, trainer),
         )
+        self.log = self._interception.log  # past the trap, for guarded values
+        self.restore = self._interception.restore
 
-    def restore(self) -> None:
-        """Put the module and the callbacks back as they were."""
-        if self._interception is not None:
-            self._interception.restore()
-            self._interception = None
-
-    def log(self, name: str, value: Any, **options: Any) -> None:
-        """Log a guarded value, past the trap."""
-        self._require_interception().log(name, value, **options)
+    @property
+    def has_several_guards(self) -> bool:
+        """Whether logged names must contain the holdout's name."""
+        return len(self._guards) > 1
 
     def require_guarded(self, loaders: int, stage: str) -> None:
         """Raise unless every loader is guarded or declared public."""
@@ -79,7 +69,7 @@ class GuardSession:
             if guard.dataloader_idx == index:
                 guard._guarded_step(trainer, step, args, kwargs)
                 return None  # outputs would carry raw values to every callback
-        with self._require_interception().opened():
+        with self._interception.opened():
             output = step(*args, **kwargs)
         for guard in self._guards:
             guard._watch.count()  # a public loader may update the module's own metrics
@@ -117,11 +107,6 @@ class GuardSession:
 
     def _public(self) -> set[int]:
         return {index for guard in self._guards for index in guard.public_dataloaders}
-
-    def _require_interception(self) -> Interception:
-        if self._interception is None:
-            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
-        return self._interception
 
 
 def _evaluating(trainer: Any) -> bool:
