@@ -161,13 +161,13 @@ def _stop_early(
         console.print(_table(run))
         _explain(console, run)
         page = write(summarise(Ledger(ledger)), picture.with_suffix(".html"))
-        found = {
+        results = {
             "epochs": [asdict(epoch) for epoch in run.epochs],
             "chosen": asdict(run.chosen),
             "budget_left": run.holdout.budget_left,
             "certificate": asdict(run.holdout.certificate()),
         }
-    return run, page, found
+    return run, page, results
 
 
 def _attack(console: Any) -> tuple[Attack, Attack, int]:

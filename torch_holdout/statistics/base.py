@@ -72,7 +72,7 @@ class Statistic(ABC):
         raise NotImplementedError
 
     def to_user(self, normalised: float) -> float:
-        """Map [0, 1] back to the user's own units, never outside the bounds."""
+        """Map [0, 1] to the user's units, never outside the bounds."""
         return min(max(self.low + (self.high - self.low) * normalised, self.low), self.high)
 
     def to_normalised(self, value: float) -> float:

@@ -186,13 +186,9 @@ class ReusableHoldoutMetric(Metric):
                 stacklevel=4,
             )
             return float("nan")
+        name, sums = self.statistic_name, self._sums or self._new_sums()
         try:
-            answer = self.holdout.release(
-                self.statistic_name,
-                self._sums or self._new_sums(),
-                query=self._query(),
-                guess=self._guess,
-            )
+            answer = self.holdout.release(name, sums, query=self._query(), guess=self._guess)
         except PartialPassError as error:
             self._partial_passes += 1
             if self._partial_passes > 1:
