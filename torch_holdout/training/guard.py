@@ -195,11 +195,15 @@ class HoldoutGuardHooks:
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
-        if trainer.testing == (self.stage == "test"):
-            batches = trainer.num_test_batches if trainer.testing else trainer.num_val_batches
-            if trainer.sanity_checking:
-                batches = trainer.num_sanity_val_batches
+        if self.stage == "validate":
+            sanity = trainer.sanity_checking
+            batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
             self._joined().require_guarded(len(batches), self.stage)
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Check that every loader is guarded or declared public."""
+        if self.stage == "test":
+            self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
@@ -215,7 +219,6 @@ class HoldoutGuardHooks:
         """Look once more for metrics: the module's own epoch end comes after the guard's."""
         self._refuse_metrics()
 
-    on_test_start = on_validation_start
     on_test_epoch_start = on_validation_epoch_start
     on_test_epoch_end = on_validation_epoch_end
     on_test_end = on_validation_end
