@@ -1,4 +1,4 @@
-"""Errors and the one warning category; none of their texts carries a raw holdout value."""
+"""Errors and the one warning category; no message contains a raw holdout value."""
 
 
 class HoldoutError(Exception):
@@ -43,8 +43,7 @@ class BudgetExhaustedError(HoldoutError):
     """Every release of the holdout has been spent.
 
     Example:
-        >>> import torch
-        >>> import torch_holdout as th
+        >>> import torch, torch_holdout as th
         >>> holdout = th.ReusableHoldout(
         ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.LaplaceMechanism(epsilon=0.1), budget=1)
@@ -79,8 +78,7 @@ class PartialPassError(HoldoutError):
     """The pass did not see every holdout example exactly once; nothing was released or charged.
 
     Example:
-        >>> import torch
-        >>> import torch_holdout as th
+        >>> import torch, torch_holdout as th
         >>> holdout = th.ReusableHoldout(
         ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Ladder(step=0.1), budget=1)
@@ -98,8 +96,7 @@ class WeightsChangedError(HoldoutError):
     """The model changed while the holdout was read, or its values depend on the batch.
 
     Example:
-        >>> import torch
-        >>> import torch_holdout as th
+        >>> import torch, torch_holdout as th
         >>> holdout = th.ReusableHoldout(
         ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Ladder(step=0.1), budget=1)

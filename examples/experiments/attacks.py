@@ -6,7 +6,7 @@ shows this way in closed, and proves nothing. What is proved is in the certifica
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,11 @@ from typing import Any, Protocol, final
 import torch
 from torch_holdout._demo.doors import (
     ACCURACY,
-    INNER_PRODUCT,
+    STATISTIC,
     Door,
     RawDoor,
     Scale,
     guarded_door,
-    mechanisms,
     raw_mean,
 )
 from torch_holdout._demo.majority import (
@@ -34,12 +33,51 @@ from torch_holdout._demo.majority import (
 )
 from torch_holdout._noise.fixed import coin_flips, fixed_permutation, normal_numbers
 from torch_holdout._shared.checks import require_choice, require_whole
+from torch_holdout.mechanisms import (
+    GaussianMechanism,
+    Ladder,
+    LaplaceMechanism,
+    Mechanism,
+    Thresholdout,
+)
+from torch_holdout.statistics import BoundedMean
 
 RAW = "raw holdout"
 REPEATS = 4
 _FRESH = 5000
 _CHANGED = 5  # predictions that a step of the climber changes
 _SKIP = 1000  # between the seeds of repetitions
+# A mean needs bounds. Four standard deviations clip one normal value in 16,000.
+INNER_PRODUCT = Scale(BoundedMean(-4.0, 4.0, mode="max"), chance=0.0, deviation=1.0)
+
+
+def mechanisms(scale: Scale, size: int) -> Mapping[str, Mechanism]:
+    """Return one mechanism of each kind, by name, with parameters in standard errors of the mean.
+
+    Thresholds and the Ladder's step are four: what chance alone hardly reaches. Noise on every
+    answer has the standard deviation of the sampling error.
+
+    Example:
+        >>> list(mechanisms(ACCURACY, size=1000))
+        ['Thresholdout (train)', 'Thresholdout (last)', 'Ladder', 'Laplace', 'Gaussian']
+    """
+    error = scale.standard_error(size)
+    return MappingProxyType(
+        {
+            "Thresholdout (train)": Thresholdout(
+                threshold=4 * error, sigma=error / 10, guess="train"
+            ),
+            "Thresholdout (last)": Thresholdout(
+                threshold=4 * error,
+                sigma=error / 10,
+                guess="last",
+                initial={STATISTIC: scale.chance},
+            ),
+            "Ladder": Ladder(step=4 * error),
+            "Laplace": LaplaceMechanism(epsilon=math.sqrt(2) / (size * error)),
+            "Gaussian": GaussianMechanism(sigma=error),
+        }
+    )
 
 
 class Analyst(Protocol):

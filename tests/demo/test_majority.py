@@ -6,8 +6,9 @@ from statistics import fmean
 import pytest
 import torch_holdout as th
 from scipy import stats
+from experiments.attacks import mechanisms
 from torch_holdout._demo.demo import attacks
-from torch_holdout._demo.doors import ACCURACY, RawDoor, mechanisms
+from torch_holdout._demo.doors import ACCURACY, RawDoor
 from torch_holdout._demo.majority import majority_attack
 
 from support.builders.fast_door import FastDoor

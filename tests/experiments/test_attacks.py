@@ -8,20 +8,16 @@ import torch
 import torch_holdout as th
 from experiments.attacks import (
     ATTACKS,
+    INNER_PRODUCT,
     RAW,
     attack_table,
     climbing_attack,
     draw,
     linear_attack,
-)
-from torch import nn
-from torch_holdout._demo.doors import (
-    ACCURACY,
-    INNER_PRODUCT,
-    RawDoor,
-    guarded_door,
     mechanisms,
 )
+from torch import nn
+from torch_holdout._demo.doors import ACCURACY, RawDoor, guarded_door
 from torch_holdout._fingerprints.weights import weights_fingerprint
 
 from support.builders.fast_door import FastDoor

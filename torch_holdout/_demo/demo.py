@@ -20,12 +20,12 @@ SIZE, QUERIES, BUDGET = 1000, 500, 20
 
 
 def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, Any]:
-    """Run both parts, print what happened, and draw it (a table without matplotlib).
+    """Run both parts, print the results, and draw them (a table without matplotlib).
 
     Args:
-        picture: Where the picture goes; the report of the run goes beside it.
-        epochs: At most so many.
-        quiet: Tell it on the error stream, without progress bars.
+        picture: Path of the picture; the report of the run goes beside it.
+        epochs: The largest number of epochs.
+        quiet: Print to the error stream, without progress bars.
     """
     from rich.console import Console
 
@@ -161,13 +161,13 @@ def _stop_early(
         console.print(_table(run))
         _explain(console, run)
         page = write(summarise(Ledger(ledger)), picture.with_suffix(".html"))
-        found = {
+        results = {
             "epochs": [asdict(epoch) for epoch in run.epochs],
             "chosen": asdict(run.chosen),
             "budget_left": run.holdout.budget_left,
             "certificate": asdict(run.holdout.certificate()),
         }
-    return run, page, found
+    return run, page, results
 
 
 def _attack(console: Any) -> tuple[Attack, Attack, int]:

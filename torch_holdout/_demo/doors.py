@@ -6,9 +6,8 @@ analyst's own, which only a mechanism that compares with a training value reads.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import final
 
 import torch
@@ -17,15 +16,8 @@ from torch import Tensor
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_whole
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.holdout.results import Answer
-from torch_holdout.mechanisms import (
-    GaussianMechanism,
-    Ladder,
-    LaplaceMechanism,
-    Mechanism,
-    Thresholdout,
-)
-from torch_holdout.statistics import BoundedMean, SealedSums, Statistic, ZeroOne
+from torch_holdout.mechanisms import Mechanism
+from torch_holdout.statistics import SealedSums, Statistic, ZeroOne
 
 STATISTIC = "value"
 
@@ -51,8 +43,6 @@ class Scale:
 
 
 ACCURACY = Scale(ZeroOne(), chance=0.5, deviation=0.5)
-# A mean needs bounds. Four standard deviations clip one normal value in 16,000.
-INNER_PRODUCT = Scale(BoundedMean(-4.0, 4.0, mode="max"), chance=0.0, deviation=1.0)
 
 
 class Door(ABC):
@@ -66,7 +56,7 @@ class Door(ABC):
 
     @abstractmethod
     def claim(self, values: Tensor, query: str) -> float:
-        """Return what may be claimed for the final values, [2, n]."""
+        """Return the value that is claimed for the final values, [2, n]."""
 
 
 @final
@@ -95,10 +85,10 @@ class GuardedDoor(Door):
 
     Args:
         holdout: Has one statistic, called ``STATISTIC``.
-        guess: What a mechanism compares with that wants a guess; None for the mean of the
-            analyst's own examples.
+        guess: The guess, for mechanisms that want one; None: the mean of the analyst's examples.
 
     Example:
+        >>> from torch_holdout.mechanisms import LaplaceMechanism
         >>> mechanism = LaplaceMechanism(epsilon=1000.0)
         >>> door = guarded_door(mechanism, ACCURACY, size=4, budget=3, seed=0)
         >>> values = torch.ones(5, 2, 4)
@@ -129,7 +119,10 @@ class GuardedDoor(Door):
         sums = self._holdout.accumulator(STATISTIC)
         sums.update(values[0])
         answer = self._holdout.release(STATISTIC, sums, query=query, guess=self._training(values))
-        self._note(answer)
+        self._left = answer.budget_left
+        self.releases += answer.kind == "release"
+        if answer.kind != "exhausted":
+            self._last = answer.value
         return self._last
 
     def _training(self, values: Tensor) -> float | SealedSums | None:
@@ -138,12 +131,6 @@ class GuardedDoor(Door):
         sums = self._holdout.accumulator(STATISTIC, role="guess")
         sums.update(values[1])
         return sums
-
-    def _note(self, answer: Answer) -> None:
-        self._left = answer.budget_left
-        self.releases += answer.kind == "release"
-        if answer.kind != "exhausted":
-            self._last = answer.value
 
 
 def raw_mean(values: Tensor) -> Tensor:
@@ -168,6 +155,7 @@ def guarded_door(
     """Open a throw-away holdout with reproducible noise; its grid has half a standard error.
 
     Example:
+        >>> from torch_holdout.mechanisms import Ladder
         >>> ladder = Ladder(step=0.1)
         >>> door = guarded_door(ladder, ACCURACY, size=100, budget=5, seed=0)
         >>> door.claim(torch.ones(2, 100), "perfect")
@@ -185,32 +173,3 @@ def guarded_door(
         seed=seed,
     )
     return GuardedDoor(holdout, guess)
-
-
-def mechanisms(scale: Scale, size: int) -> Mapping[str, Mechanism]:
-    """Return one mechanism of each kind, by name, with parameters in standard errors of the mean.
-
-    Thresholds and the Ladder's step are four: what chance alone hardly reaches. Noise on every
-    answer has the standard deviation of the sampling error.
-
-    Example:
-        >>> list(mechanisms(ACCURACY, size=1000))
-        ['Thresholdout (train)', 'Thresholdout (last)', 'Ladder', 'Laplace', 'Gaussian']
-    """
-    error = scale.standard_error(size)
-    return MappingProxyType(
-        {
-            "Thresholdout (train)": Thresholdout(
-                threshold=4 * error, sigma=error / 10, guess="train"
-            ),
-            "Thresholdout (last)": Thresholdout(
-                threshold=4 * error,
-                sigma=error / 10,
-                guess="last",
-                initial={STATISTIC: scale.chance},
-            ),
-            "Ladder": Ladder(step=4 * error),
-            "Laplace": LaplaceMechanism(epsilon=math.sqrt(2) / (size * error)),
-            "Gaussian": GaussianMechanism(sigma=error),
-        }
-    )

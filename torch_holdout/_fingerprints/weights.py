@@ -59,7 +59,7 @@ class WeightsFingerprint:
         return WeightsFingerprint(structure, self.lanes, later.lanes)
 
     def query(self, lanes: list[int]) -> str:
-        """Name the query, given this fingerprint's lanes as read by the door."""
+        """Return the query's text, given this fingerprint's lanes as read by the door."""
         return hashlib.sha256(f"{self.structure}:{lanes}".encode()).hexdigest()
 
 
@@ -199,18 +199,15 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def _require_readable(model: nn.Module) -> None:
     """Raise if the weights are sharded so that a process cannot see its own."""
     for name, parameter in model.named_parameters():
-        if getattr(parameter, "_fsdp_flattened", False):
-            raise _unreadable(name, "FullyShardedDataParallel")
-        if getattr(parameter, "ds_tensor", None) is not None:
-            raise _unreadable(name, "DeepSpeed's stage 3")
-
-
-def _unreadable(name: str, cut: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"Expected whole weights, or weights sharded by fully_shard (ModelParallelStrategy in "
-        f"Lightning), but parameter {name!r} is cut up by {cut}, so that no process has it whole "
-        f"and the query cannot be recognised. Use one of the former. Nothing was charged."
-    )
+        flattened = getattr(parameter, "_fsdp_flattened", False)
+        if flattened or getattr(parameter, "ds_tensor", None) is not None:
+            cut = "FullyShardedDataParallel" if flattened else "DeepSpeed's stage 3"
+            raise InvalidArgumentError(
+                f"Expected whole weights, or weights sharded by fully_shard (ModelParallelStrategy "
+                f"in Lightning), but parameter {name!r} is cut up by {cut}, so that no process has "
+                f"it whole and the query cannot be recognised. Use one of the former. Nothing was "
+                f"charged."
+            )
 
 
 def _grouped(tensors: Iterator[Tensor]) -> Iterator[Tensor]:

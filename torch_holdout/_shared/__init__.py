@@ -1,1 +1,1 @@
-"""Small tools that every room uses: checks, text, search, ranks. No concept of its own."""
+"""Small tools that every room uses: checks, text, numeric search, ranks."""

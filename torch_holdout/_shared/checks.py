@@ -1,4 +1,4 @@
-"""Checks of arguments; each refusal says what was expected and what came."""
+"""Checks of arguments; each error names what was expected and what was given."""
 
 import math
 from numbers import Integral, Real
@@ -14,10 +14,8 @@ def is_finite(value: object) -> TypeGuard[float]:
         >>> is_finite(0.5), is_finite(True), is_finite(float("nan")), is_finite(10**400)
         (True, False, False, False)
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
     try:
-        return math.isfinite(value)
+        return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     except OverflowError:
         return False
 
@@ -33,10 +31,7 @@ def require_number(name: str, value: object) -> None:
 def require_between(
     name: str, value: object, low: float, high: float, *, ends: bool = True
 ) -> None:
-    """Raise unless ``value`` is in a range; ``ends`` says whether finite ends belong to it.
-
-    An infinite end belongs to its range only if ``ends`` is set: then infinity is accepted too.
-    """
+    """Raise unless ``value`` is in a range; ``ends``, also infinite ones, may belong to it."""
     usable = not isinstance(value, bool) and isinstance(value, Real) and value == value
     if usable and (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
         return
@@ -90,11 +85,10 @@ def plain_whole(value: object) -> object:
 
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
     """Raise unless ``value`` is a whole number in a range."""
-    whole = None
+    whole = not isinstance(value, bool) and isinstance(value, Integral)
     # Numbers of fewer than 64 bits would overflow in what is computed from them.
-    if not isinstance(value, bool) and isinstance(value, Integral):
-        whole = int(value) if getattr(value, "itemsize", 8) >= 8 else None
-    if whole is None or not smallest <= whole <= largest:
+    wide = whole and getattr(value, "itemsize", 8) >= 8
+    if not wide or not smallest <= int(value) <= largest:  # type: ignore[call-overload]
         raise InvalidArgumentError(
             f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
             f"{_shown(value)}."
@@ -129,6 +123,6 @@ def require_instance(name: str, value: object, expected: type) -> None:
 def _shown(value: object) -> str:
     """Show a user's own argument, shortened."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
-        return "a number beyond every use"
+        return "a number beyond 10^30"
     text = ascii(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

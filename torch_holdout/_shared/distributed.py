@@ -1,4 +1,4 @@
-"""Several processes, one answer: what the ranks exchange."""
+"""Exchange between the ranks of a process group."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -38,8 +38,7 @@ def gathered(packed: Tensor, world: int) -> list[list[int]]:
     """Return the integers of every rank, in one host read."""
     if world == 1:
         return [packed.tolist()]
-    if dist.get_backend() == "nccl":
-        packed = packed.to(torch.device("cuda", torch.cuda.current_device()))
+    packed = packed.to(_exchange_device(packed.device))
     rows = [torch.empty_like(packed) for _ in range(world)]
     dist.all_gather(rows, packed)
     return list(torch.stack(rows).tolist())
@@ -67,10 +66,8 @@ def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]
             "was released or charged."
         )
     counts = [known[0][1][0] if known else 0 for known in facts]
-    device = columns[0].device if columns else torch.device("cpu")
-    if dist.get_backend() == "nccl":
-        device = torch.device("cuda", torch.cuda.current_device())
-    found = []
+    device = _exchange_device(columns[0].device if columns else torch.device("cpu"))
+    whole_columns = []
     for position, (dtype, shape) in enumerate(pattern):
         whole = torch.zeros((max(counts), *shape[1:]), dtype=dtype, device=device)
         if columns:
@@ -79,22 +76,26 @@ def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]
         dist.all_gather(parts, whole)
         mixed = torch.stack(parts, dim=1).flatten(0, 1)  # row j of rank r at j * world + r
         real = [j < counts[r] for j in range(max(counts)) for r in range(world)]
-        found.append(mixed[torch.tensor(real, device=device)])
-    return tuple(found)
+        whole_columns.append(mixed[torch.tensor(real, device=device)])
+    return tuple(whole_columns)
+
+
+def _exchange_device(device: torch.device) -> torch.device:
+    nccl = dist.get_backend() == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if nccl else device
 
 
 def on_first_rank(world: int, action: Callable[[], _Result]) -> _Result:
-    """Run on rank 0 and give every rank its result, or its error, so that none waits forever."""
+    """Run on rank 0; return its result, or raise its error, on every rank, so that none waits."""
     if world == 1:
         return action()
     box: list[Any] = [None]
     if dist.get_rank() == 0:
         try:
             box[0] = action()
-        except HoldoutError as error:
-            box[0] = error
         except Exception as error:
-            box[0] = HoldoutError(f"Rank 0 failed with {type(error).__name__}.")
+            ours = isinstance(error, HoldoutError)
+            box[0] = error if ours else HoldoutError(f"Rank 0 failed with {type(error).__name__}.")
     dist.broadcast_object_list(box, src=0)
     if isinstance(box[0], Exception):
         raise box[0]

@@ -43,7 +43,7 @@ OLD_MODULES = {
 
 
 class _OldModule(ModuleType):
-    """Stands in ``sys.modules`` for a module that has moved; imports it when a name is asked."""
+    """A stand-in for a module that has moved, which it imports when a name is asked for."""
 
     def __getattr__(self, name: str) -> Any:
         old = self.__name__
@@ -68,13 +68,7 @@ def old_module(name: str) -> ModuleType:
 
 
 def old_name(module: str, name: str, moved: dict[str, str]) -> Any:
-    """Return a name that ``module`` no longer exports, for its ``__getattr__``, or raise.
-
-    Args:
-        module: The module that is asked.
-        name: What is asked for.
-        moved: The module that each moved name lives in now.
-    """
+    """Return a name that has left ``module`` (``moved``: to where), for its ``__getattr__``."""
     if name not in moved:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     return _renamed(f"{module}.{name}", moved[name], name, depth=4)

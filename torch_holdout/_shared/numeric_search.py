@@ -9,8 +9,8 @@ def smallest_value(
 ) -> float:
     """Return a value of the function close to its smallest on an interval.
 
-    A coarse scan and a golden-section search around the best point. Whatever it finds is a value of
-    the function, so a bound that holds for every argument holds for it.
+    A coarse scan and a golden-section search around the best point. The result is a value of the
+    function, so a bound that holds for every argument holds for it.
 
     Example:
         >>> round(smallest_value(lambda x: (x - 1) ** 2 + 3, -10, 10), 9)
@@ -34,12 +34,9 @@ def best_argument(
 def _lowest(
     function: Callable[[float], float], low: float, high: float, effort: int
 ) -> tuple[float, float]:
-    """Return the best argument and the value there; each point is evaluated once."""
     step = (high - low) / effort
     points = [low + step * k for k in range(effort + 1)]
-    values = list(map(function, points))
-    at_start = min(values)
-    start = points[values.index(at_start)]
+    at_start, start = min((function(point), point) for point in points)
     left, right = max(low, start - step), min(high, start + step)
     golden = (math.sqrt(5) - 1) / 2
     first, second = right - golden * (right - left), left + golden * (right - left)
@@ -64,17 +61,7 @@ def largest_where(holds: Callable[[float], bool], low: float, high: float) -> fl
         >>> round(largest_where(lambda x: x * x <= 2, 0.0, 10.0), 6)
         1.414214
     """
-    if holds(high):
-        return high
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if holds(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    return high if holds(high) else _crossing(lambda x: not holds(x), low, high)[0]
 
 
 def zero_between(function: Callable[[float], float], low: float, high: float) -> float:
@@ -113,17 +100,17 @@ def smallest_where(holds: Callable[[float], bool], low: float, high: float) -> f
         >>> round(smallest_where(lambda x: x * x >= 2, 0.0, 10.0), 6)
         1.414214
     """
-    if not holds(high):
-        return math.inf
+    return _crossing(holds, low, high)[1] if holds(high) else math.inf
+
+
+def _crossing(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Return neighbouring numbers between which a condition begins to hold."""
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
 
 
 def smallest_whole(holds: Callable[[int], bool], low: int, high: int) -> int | None:

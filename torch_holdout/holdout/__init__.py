@@ -1,7 +1,4 @@
-"""The door: the one room that turns a raw holdout value into an answer.
-
-Rules are in ``mechanisms/``, rows in ``ledger/``; training loops around the door in ``training/``.
-"""
+"""The door: the one room that turns a raw holdout value into an answer."""
 
 from torch_holdout.holdout.door import ReusableHoldout as ReusableHoldout
 from torch_holdout.holdout.door import _handle as _handle

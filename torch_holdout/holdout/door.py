@@ -1,5 +1,6 @@
 """The door: the only place where a raw holdout value becomes an answer."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,22 +17,22 @@ from torch_holdout.accounting.picos import steps_in_picos
 from torch_holdout.bounds.certificate import Certificate, Interval
 from torch_holdout.errors import LedgerError
 from torch_holdout.holdout.checks import (
-    checked_fingerprint,
+    Question,
+    Role,
     estimation_set_after,
     owner_of,
-    problem_with,
     require_allowed,
     require_current_sets,
+    require_fingerprint,
 )
 from torch_holdout.holdout.gathering import Reading, gather
-from torch_holdout.holdout.question import Question, Role, query_key
 from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.holdout.runs import current_run
 from torch_holdout.ledger import Entry, Ledger
 from torch_holdout.ledger.chains import public_mark
-from torch_holdout.ledger.holdouts import Account, Stored
+from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
 from torch_holdout.mechanisms import Mechanism, Query, Release
 from torch_holdout.mechanisms.rounds import to_levels
@@ -43,18 +44,18 @@ from torch_holdout.statistics import SealedSums, Statistic
 class ReusableHoldout:
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
-    The constructor validates; the ledger is opened on first use and the account is created, or
-    attached to if it exists with the same parameters. Copies, deep copies and pickles are handles
-    to the same account: nothing refunds.
+    The constructor validates. On first use the ledger is opened and the account is created, or
+    attached to if it exists with the same parameters. Copies and pickles are handles to the same
+    account: nothing refunds.
 
     Args:
         url: Where the ledger is: ``sqlite:///holdout.db``, for many machines
             ``postgresql+psycopg://user@host/db``, or ``memory://`` for a throw-away.
         name: The holdout's name in that ledger.
-        size: How many examples it has; every evaluation must see each of them once.
-        statistics: What may be asked, by name.
-        mechanism: How it is answered, e.g. ``Thresholdout``.
-        budget: How many answers may read the holdout.
+        size: Number of examples; every evaluation must see each of them once.
+        statistics: The statistics that may be asked, by name.
+        mechanism: The rule that answers, e.g. ``Thresholdout``.
+        budget: Number of answers that may read the holdout (releases).
         plan: ``th.plan(...)``, in place of size, mechanism and budget.
         delta: At which delta ``status().epsilon`` is stated; None for pure epsilon.
         grid: Number of answer intervals; None: the power of two from ``4 * sqrt(units)`` up.
@@ -101,15 +102,15 @@ class ReusableHoldout:
             ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
-        self._fingerprint = checked_fingerprint(fingerprint, self.size)
-        self._first_guesses = self._registration.first_guesses()
+        require_fingerprint(fingerprint, self.size)
+        self._fingerprint = fingerprint
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
         self._copied_from: str | None = None
 
     @classmethod
     def open(cls, url: str, **arguments: Any) -> "ReusableHoldout":
-        """Make a holdout and connect at once; the same arguments as the constructor."""
+        """Make a holdout and open its ledger at once; the arguments are the constructor's."""
         holdout = cls(url, **arguments)
         holdout._attached()
         return holdout
@@ -121,27 +122,27 @@ class ReusableHoldout:
 
     @property
     def size(self) -> int:
-        """How many examples a pass must see."""
+        """The number of examples a pass must see."""
         return self._registration.size
 
     @property
     def budget(self) -> int:
-        """How many releases are allowed in all."""
+        """The number of releases that are allowed in all."""
         return self._registration.budget
 
     @property
     def mechanism(self) -> Mechanism:
-        """How queries are answered."""
+        """The rule that answers queries."""
         return self._registration.mechanism
 
     @property
     def statistics(self) -> dict[str, Statistic]:
-        """What may be asked, by name."""
+        """The registered statistics, by name."""
         return dict(self._registration.statistics)
 
     @property
     def address(self) -> str:
-        """Where the ledger is, as it may be shown: without a password."""
+        """The ledger's address, without a password."""
         return self._ledger.address
 
     @property
@@ -161,7 +162,7 @@ class ReusableHoldout:
 
     @property
     def budget_left(self) -> int:
-        """How many releases may still be made."""
+        """The number of releases that may still be made."""
         return self.budget - self._ledger.releases(self._attached())
 
     def accumulator(
@@ -173,24 +174,20 @@ class ReusableHoldout:
             name: The statistic.
             role: ``"holdout"``, or ``"guess"`` for training examples. A guess is published as it
                 is, so the door takes neither in the place of the other.
-            rank: This process's rank when the evaluation is sharded over ``world`` ranks.
+            rank: This process's rank.
             world: Number of ranks; their samplers may pad, each example is counted once.
         """
         require_choice("role", role, ("holdout", "guess"))
         require_whole("world", world, 1, 2**20)
         require_whole("rank", rank, 0, world - 1)
-        sets = role == "guess" and self.mechanism.estimation_sets is not None
-        part = (str(self.estimation_set()),) if sets else ()
-        return self._registration.statistic(name).accumulator(
-            self._registration.levels,
-            owner=owner_of(self._registration, self.address, name, role) + part,
-            size=self.size,
-            rank=rank,
-            world=world,
-        )
+        statistic, levels = self._registration.statistic(name), self._registration.levels
+        owner = owner_of(self._registration, self.address, name, role)
+        if role == "guess" and self.mechanism.estimation_sets is not None:
+            owner += (str(self.estimation_set()),)
+        return statistic.accumulator(levels, owner=owner, size=self.size, rank=rank, world=world)
 
     def estimation_set(self) -> int:
-        """Return which estimation set guesses come from, counted from 0: releases discard them."""
+        """Return the number of the current estimation set, from 0; a release discards one."""
         return estimation_set_after(self.budget - self.budget_left, self.mechanism)
 
     def release(
@@ -207,8 +204,7 @@ class ReusableHoldout:
         Args:
             name: The statistic.
             sums: Its sealed sum over the whole holdout.
-            query: What identifies the query: text, or the weights' fingerprint. The same query is
-                the same answer, free.
+            query: Text, or the weights' fingerprint. The same query is the same answer, free.
             guess: For a mechanism that compares with the caller's value: the training value in user
                 units, or the training examples' sealed sum.
             fresh: Ask again although the answer is known: a forced release. It removes the bias of
@@ -231,26 +227,26 @@ class ReusableHoldout:
         between them.
         """
         asked = Question(sums, query, guesses or {}, fresh)
-        # Nothing that goes wrong inside may carry a raw value or an uncommitted answer out.
+        # An error from inside may not carry out a raw value or an uncommitted answer.
         return without_trace(lambda: self._release_all(asked))
 
     def recall(self, name: str, query: str | WeightsFingerprint) -> Answer | None:
-        """Return what a query was answered before, free; None, and no charge, if it was not."""
+        """Return the earlier answer to a query, free; None, and no charge, if there is none."""
         text = query if isinstance(query, str) else query.query(query.lanes.tolist())
         with self._ledger.account(self._attached(), budget=self.budget) as account:
-            key = query_key(self._registration.statistic(name), text)
-            return _repeated(account, account.find(name, key))
+            key = _query_key(self._registration.statistic(name), text)
+            return _repeated(account, name, key)
 
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
         return self._reading().status
 
     def certificate(self, failure: float = 0.05) -> Certificate:
-        """Say how far the published values can be from the population, with the theorem."""
+        """Return how far the published values can be from the population, with the theorem."""
         return self._reading().certificate(failure)
 
     def intervals(self, failure: float = 0.05) -> list[Interval]:
-        """Say of each answer so far where the population value lies, in ledger order.
+        """Return a confidence interval for each recorded answer, in ledger order.
 
         All intervals of releases hold at once with probability ``1 - failure``, and so do all those
         of guesses.
@@ -258,7 +254,7 @@ class ReusableHoldout:
         return self._intervals(failure).all()
 
     def interval(self, answer: Answer, failure: float = 0.05) -> Interval:
-        """Say of one answer where the population value lies; exhausted and stale ones have none."""
+        """Return the confidence interval of one answer; exhausted and stale ones have none."""
         require_instance("answer", answer, Answer)
         return self._intervals(failure).of_answer(answer)
 
@@ -280,7 +276,6 @@ class ReusableHoldout:
         )
 
     def _attached(self) -> str:
-        """Create the account or attach to it, once; return its id."""
         if self._account is None:
             self._account = self._ledger.register(
                 self.name,
@@ -299,17 +294,17 @@ class ReusableHoldout:
         return self._reading().intervals(self._ledger.answers(self._attached()), failure)
 
     def _release_for(self, debit: Debit, name: str, sums: SealedSums, *, query: str) -> Answer:
-        """Answer one query; what it costs another account is paid in the same transaction."""
+        """Answer one query; another account pays its ``debit`` in the same transaction."""
         asked = Question({name: sums}, query, {}, False, debit)
         return without_trace(lambda: self._release_all(asked)[name])
 
     def _release_all(self, asked: Question) -> dict[str, Answer]:
-        problem = problem_with(asked, self._registration, self.address)
-        evaluation = gather(self._registration, asked, problem)
+        ranks = gather(self._registration, self.address, asked)
 
         def answers() -> dict[str, Answer]:
+            readings = {n: ranks.reading(n, self._registration, asked) for n in ranks.names}
             answered: dict[str, Answer] = {}
-            for name, reading in evaluation.readings().items():
+            for name, reading in readings.items():
                 answered[name] = self._answer(name, reading, asked, answered)
             return answered
 
@@ -321,12 +316,12 @@ class ReusableHoldout:
     ) -> Answer:
         """Answer one statistic in a transaction of its own, after those ``answered`` already."""
         require_allowed(self.mechanism, guessed=reading.guess is not None, fresh=asked.fresh)
-        key = query_key(self._registration.statistic(name), reading.query)
+        key = _query_key(self._registration.statistic(name), reading.query)
         with self._ledger.account(self._attached(), budget=self.budget) as account:
             # The statistics of one call are asked about one pass: its own releases do not count.
             releases = account.releases - sum(a.kind == "release" for a in answered.values())
             require_current_sets(asked.guesses, releases, self.mechanism, answered=len(answered))
-            repeated = None if asked.fresh else _repeated(account, account.find(name, key))
+            repeated = None if asked.fresh else _repeated(account, name, key)
             if repeated is not None:
                 return repeated
             if account.budget_left < 1:
@@ -346,10 +341,10 @@ class ReusableHoldout:
     ) -> tuple[Entry, int | None]:
         units, grid = self._registration.units(name), self._registration.grid_of(name)
         last = account.last_release(name)
-        released = (
-            None if last is None or last.grid_index is None else Release(last.grid_index, grid)
-        )
-        given = self._first_guesses.get(name) if reading.guess is None else reading.guess
+        index = None if last is None else last.grid_index
+        released = None if index is None else Release(index, grid)
+        first = self._registration.first_guesses().get(name)
+        given = first if reading.guess is None else reading.guess
         guess = self.mechanism.guess_for(name, released, given)
         if guess is not None and self.mechanism.grid_guess:
             guess = Fraction(to_levels(guess, grid), grid)
@@ -368,7 +363,9 @@ class ReusableHoldout:
         )
         value = guess if decision.index is None else Fraction(decision.index, grid)
         if value is None:
-            raise LedgerError("The mechanism returned a guess where there is none; nothing left.")
+            raise LedgerError(
+                "The mechanism chose a guess where there is none; nothing was charged."
+            )
         steps = (decision.index is not None) + decision.opened
         entry = Entry(
             statistic=name,
@@ -394,7 +391,14 @@ def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHo
     return holdout
 
 
-def _repeated(account: Account, stored: Stored | None) -> Answer | None:
+def _query_key(statistic: Statistic, query: str) -> str:
+    """Return the key under which the ledger finds a query of a statistic again."""
+    identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
+    return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()
+
+
+def _repeated(account: Account, name: str, key: str) -> Answer | None:
+    stored = account.find(name, key)
     if stored is None:
         return None
     return Answer(stored.value, "repeat", account.budget_left, stored.kind, stored.position)

@@ -1,7 +1,7 @@
-"""What the ranks tell each other at the end of a pass, and what follows from it: raw."""
+"""The rows that ranks exchange at the end of a pass, and the raw values they add up to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
 from typing import NamedTuple
@@ -11,11 +11,12 @@ from torch import Tensor
 
 from torch_holdout._fingerprints.weights import LANES, WeightsFingerprint
 from torch_holdout._shared.distributed import gathered, gathered_rows, share_of
-from torch_holdout.errors import HoldoutError
-from torch_holdout.holdout.checks import require_whole_pass
-from torch_holdout.holdout.question import Question
+from torch_holdout.errors import HoldoutError, PartialPassError, WeightsChangedError
+from torch_holdout.holdout.checks import Question
 from torch_holdout.holdout.registration import Registration
-from torch_holdout.statistics import SealedSums, Statistic
+from torch_holdout.statistics import SealedSums
+
+Columns = tuple[Tensor, ...]
 
 
 class Count(NamedTuple):
@@ -31,7 +32,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class RankRow:
-    """What one rank sends. The fields are the wire format, in this order.
+    """The numbers that one rank sends. The fields are the wire format, in this order.
 
     Attributes:
         holdout: For each statistic that is asked, the holdout's count.
@@ -82,26 +83,22 @@ class RankRow:
 
 
 @dataclass(frozen=True, repr=False)
+class Reading:
+    """One statistic's value and guess, between the host read and the decision. Raw."""
+
+    total: int
+    guess: Fraction | None
+    query: str
+
+
+@dataclass(frozen=True, repr=False)
 class Gathered:
-    """All ranks' rows of one evaluation, after its one host read."""
+    """All ranks' rows of one evaluation, after its one host read. Raw."""
 
-    names: Sequence[str]
+    names: Sequence[str]  # of the statistics that are asked, in registered order
     rows: Sequence[RankRow]
-
-    @classmethod
-    def from_ranks(cls, names: Sequence[str], asked: Question, *, failed: bool) -> "Gathered":
-        """Send this rank's row, of the same length whatever it has, and take those of all."""
-        lanes, confirm, structure = _weights(asked.query)
-        packed = RankRow.pack(
-            holdout=[_count(asked.sums[name]) for name in names],
-            guess=[_count(asked.guesses.get(name)) for name in names],
-            lanes=lanes,
-            confirm=confirm,
-            structure=structure,
-            failed=failed,
-        )
-        rows = gathered(packed, asked.world)
-        return cls(names, [RankRow.unpack(row, len(names)) for row in rows])
+    # For statistics that need order: all examples of the holdout, and of the guess.
+    columns: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -145,100 +142,87 @@ class Gathered:
         largest = sum(count.kept for count in counts) * resolution
         return Fraction(sum(count.total for count in counts), largest) if largest else None
 
+    def reading(self, name: str, registration: Registration, asked: Question) -> Reading:
+        """Return one statistic's value and guess; here the metric of blocks is computed."""
+        statistic, levels = registration.statistic(name), registration.levels
+        total, guess = self.total(name), self.guess(name, levels)
+        given = asked.guesses.get(name)
+        if guess is None and given is not None and not isinstance(given, SealedSums):
+            guess = Fraction(min(max(statistic.to_normalised(float(given)), 0.0), 1.0))
+        if name in self.columns:
+            holdout, training = self.columns[name]
+            total = statistic.total(holdout, levels)
+            if training:
+                largest = registration.units(name) * levels
+                guess = Fraction(statistic.total(training, levels), largest)
+        query = asked.query if isinstance(asked.query, str) else asked.query.query(self.lanes)
+        return Reading(total, guess, query)
+
     def _counts(self, name: str) -> list[Count]:
         place = self.names.index(name)
         return [row.holdout[place] for row in self.rows]
 
 
-@dataclass(frozen=True, repr=False)
-class Reading:
-    """One statistic's value and guess: between the host read and the decision."""
-
-    total: int
-    guess: Fraction | None
-    query: str
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation:
-    """A whole pass of all ranks, with the rows of statistics that need them in order."""
-
-    registration: Registration
-    asked: Question
-    ranks: Gathered
-    columns: Mapping[str, "_Columns"]
-
-    def readings(self) -> dict[str, Reading]:
-        """Add up what the ranks have sent, in registered order; compute the metric of blocks."""
-        return {name: self._reading(name) for name in self.ranks.names}
-
-    def _reading(self, name: str) -> Reading:
-        statistic, levels = self.registration.statistic(name), self.registration.levels
-        total, guess = self.ranks.total(name), self.ranks.guess(name, levels)
-        if guess is None:
-            guess = _given(statistic, self.asked.guesses.get(name))
-        if name in self.columns:
-            holdout, training = self.columns[name]
-            total = statistic.total(holdout, levels)
-            if training:
-                largest = self.registration.units(name) * levels
-                guess = Fraction(statistic.total(training, levels), largest)
-        return Reading(total, guess, self.asked.text(self.ranks.lanes))
-
-
-class _Columns(NamedTuple):
-    holdout: tuple[Tensor, ...]
-    guess: tuple[Tensor, ...]
-
-    def __repr__(self) -> str:
-        return "<sealed rows>"
-
-
-def gather(registration: Registration, asked: Question, problem: HoldoutError | None) -> Evaluation:
-    """Exchange what the ranks have; raise unless all of them made a whole pass without a problem.
-
-    Args:
-        registration: What the holdout is.
-        asked: This rank's question.
-        problem: Why this rank cannot ask; the other ranks must hear of it.
-    """
+def gather(registration: Registration, address: str, asked: Question) -> Gathered:
+    """Exchange the ranks' rows; raise unless all of them made a whole pass without a problem."""
+    problem = asked.problem(registration, address)
     if problem is not None and asked.world == 1:
         raise problem
     names = [name for name in registration.statistics if name in asked.sums]
-    ranks = Gathered.from_ranks(names, asked, failed=problem is not None)
+    lanes, confirm, structure = _weights(asked.query)
+    packed = RankRow.pack(
+        holdout=[_count(asked.sums[name]) for name in names],
+        guess=[_count(asked.guesses.get(name)) for name in names],
+        lanes=lanes,
+        confirm=confirm,
+        structure=structure,
+        failed=problem is not None,
+    )
+    rows = [RankRow.unpack(row, len(names)) for row in gathered(packed, asked.world)]
     if problem is not None:
         raise problem
+    ranks = Gathered(names, rows)
     if ranks.failed:
         raise HoldoutError("Another rank could not ask; nothing was released or charged.")
-    for name in names:
-        require_whole_pass(
-            registration,
-            ranks.seen(name),
-            complete=ranks.complete(name, registration.size),
-            steady=ranks.steady and asked.recognised,
-        )
+    _require_whole_pass(ranks, registration, asked.query)
     # Whether or not this rank has rows of a guess, the others may: all take part.
     compares = registration.mechanism.wants_guess()
     columns = {
-        name: _Columns(
+        name: (
             _gathered_columns(asked.sums[name], asked.world),
             _gathered_columns(asked.guesses.get(name), asked.world) if compares else (),
         )
         for name in names
         if registration.statistic(name).needs_order
     }
-    return Evaluation(registration, asked, ranks, columns)
+    return replace(ranks, columns=columns)
 
 
-def _given(statistic: Statistic, guess: float | SealedSums | None) -> Fraction | None:
-    """Return a guess that was given as a number, normalised."""
-    if guess is None or isinstance(guess, SealedSums):
-        return None
-    return Fraction(min(max(statistic.to_normalised(float(guess)), 0.0), 1.0))
+def _require_whole_pass(
+    ranks: Gathered, registration: Registration, query: str | WeightsFingerprint
+) -> None:
+    # A fingerprint loses its structure if the second look at the weights saw another one.
+    steady = ranks.steady and (isinstance(query, str) or bool(query.structure))
+    for name in ranks.names:
+        if not ranks.complete(name, registration.size):
+            raise PartialPassError(
+                f"Expected a pass over all {registration.size} examples of holdout "
+                f"{registration.name!r}, each once, but got {ranks.seen(name)}. Nothing was "
+                f"released or charged. Use the whole holdout without drop_last, and a new "
+                f"accumulator (or reset()) for every pass."
+            )
+        if not steady:
+            raise WeightsChangedError(
+                "Expected the same weights and buffers throughout the pass and on every rank, but "
+                "they changed while the holdout was read, or the ranks have different ones. Call "
+                "model.eval() first and do not train inside the pass; where a strategy does not "
+                "share BatchNorm's running statistics, set sync_batchnorm=True. Nothing was "
+                "released or charged."
+            )
 
 
-def _gathered_columns(sums: object, world: int) -> tuple[Tensor, ...]:
-    """Return all ranks' rows in the dataset's order."""
+def _gathered_columns(sums: object, world: int) -> Columns:
+    """Return all ranks' rows in the dataset's order. Raw."""
     parts = sums._rows if isinstance(sums, SealedSums) else []
     return gathered_rows(tuple(torch.cat(column) for column in zip(*parts, strict=True)), world)
 

@@ -96,8 +96,8 @@ class MultiplicativeWeights:
     def ask(self, query: Tensor) -> Answer:
         """Answer one query: a tensor over the universe with values in [0, 1].
 
-        The same query again is the same answer, free. When the budget is gone the answer is
-        exhausted; what the hypothesis says (``estimate``) is then no longer compared with anything.
+        The same query is the same answer, free. Without budget the answer is exhausted, and the
+        hypothesis (``estimate``) is no longer compared with anything.
         """
         query = self._checked(query)
         sums = self._holdout.accumulator(_NAME)
@@ -111,7 +111,7 @@ class MultiplicativeWeights:
 
     @torch.no_grad()
     def estimate(self, query: Tensor) -> float:
-        """Return what the hypothesis says, without asking the holdout; free and uncertified."""
+        """Return the hypothesis's answer without asking the holdout; free and uncertified."""
         return float((self.hypothesis * self._checked(query)).sum().clamp(0, 1))
 
     def status(self) -> Status:
@@ -119,7 +119,7 @@ class MultiplicativeWeights:
         return self._holdout.status()
 
     def certificate(self, failure: float = 0.05) -> Certificate:
-        """Say how far answers can be from the population."""
+        """Return how far answers can be from the population."""
         return self._holdout.certificate(failure)
 
     def __repr__(self) -> str:
@@ -151,7 +151,7 @@ class MultiplicativeWeights:
 
 
 class _Asked(nn.Module):
-    """Gives a query an identity, where it lives."""
+    """A query as a module, so that its fingerprint is taken on its device."""
 
     def __init__(self, query: Tensor) -> None:
         super().__init__()

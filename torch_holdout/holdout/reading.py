@@ -1,9 +1,10 @@
-"""From an account's counters to what a person wants to know: all of it public."""
+"""Status, certificate and intervals of an account, from its counters: all of it public."""
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import final
 
 from torch_holdout._noise.laplace import sampler_error
@@ -26,15 +27,13 @@ from torch_holdout.mechanisms import Mechanism
 
 @final
 class AccountReading:
-    """Status, certificate and intervals of an account, from its counters.
-
-    All statistics of the account count, also those that were added later.
+    """An account as its counters show it, with all statistics, also those that were added later.
 
     Args:
         summary: The account's counters.
         address: Its ledger, as it may be shown.
-        mechanism: The holdout's own; None to read the registered one. What then cannot be read
-            raises ``LedgerError``.
+        mechanism: The holdout's own; None to read the registered one (``LedgerError`` if that
+            cannot be read).
     """
 
     def __init__(self, summary: Summary, address: str, mechanism: Mechanism | None = None) -> None:
@@ -42,25 +41,71 @@ class AccountReading:
         self._registered = summary.registered
         self._address = address
         self._own = mechanism is not None
-        with self._readable():
+        with self.readable():
             self.mechanism = self._registered.mechanism() if mechanism is None else mechanism
 
     @cached_property
     def status(self) -> Status:
         """Budget, counts and privacy."""
-        with self._readable():
-            return self._status()
+        with self.readable():
+            summary, registered, mechanism = self.summary, self._registered, self.mechanism
+            epsilon = compose(self._charges, registered.delta).epsilon
+            in_epsilon = mechanism.currency == "epsilon"
+            spent = math.inf if summary.spent is None else summary.spent
+            # Gaussian draws are exact; the three Laplace draws of a query are not quite.
+            scales = [
+                mechanism.noise_scale(units, registered.resolution) for units in registered.units
+            ]
+            per_draw = max(sampler_error(4 * scale) for scale in scales) if in_epsilon else 0.0
+            return Status(
+                name=summary.name,
+                size=registered.size,
+                queries=summary.queries,
+                releases=summary.releases,
+                guesses=summary.queries - summary.releases,
+                budget=summary.budget,
+                budget_left=summary.budget - summary.releases,
+                exhausted=summary.releases >= summary.budget,
+                epsilon=epsilon,
+                epsilon_spent=spent if in_epsilon else math.inf,
+                rho_spent=None if in_epsilon else spent,
+                delta=registered.delta,
+                sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
+                rounds=summary.rounds,
+                seeded=registered.seeded,
+                renaming_detected=summary.fingerprinted,
+                ledger=self._address,
+                account=summary.account,
+                cost_per_release={
+                    name: mechanism.release_charge(statistic.units)
+                    for name, statistic in registered.statistics.items()
+                },
+                mechanism=registered.mechanism_identity,
+                statistics=registered.content["statistics"],
+            )
 
     @cached_property
     def transcript(self) -> Transcript:
         """The counters a certificate depends on."""
-        with self._readable():
-            return self._transcript()
+        with self.readable():
+            summary, registered = self.summary, self._registered
+            # A replaced example must be one unit for every statistic, and the noise unknown.
+            cuts = {statistic.cut for statistic in registered.statistics.values()}
+            counts = len(cuts) == 1 and self.mechanism.is_private() and not registered.seeded
+            return Transcript(
+                queries=summary.queries,
+                releases=summary.releases,
+                last_release=summary.last_release,
+                budget=summary.budget,
+                rounds=summary.budget + len(registered.units) - 1,
+                planned=registered.planned,
+                loss=PrivacyLoss(tuple(self._charges)) if counts else None,
+            )
 
     @cached_property
     def channels(self) -> dict[str, Channel]:
         """How each statistic's value becomes an answer."""
-        with self._readable():
+        with self.readable():
             return {
                 name: self.mechanism.channel(
                     units=statistic.units,
@@ -75,89 +120,25 @@ class AccountReading:
 
     def require_readable(self) -> None:
         """Raise ``LedgerError`` unless every registered parameter can be read."""
-        with self._readable():
+        with self.readable():
             _ = self._registered.size, self._registered.delta, self.transcript, self.channels
 
     def certificate(self, failure: float) -> Certificate:
-        """Return what the published values are worth."""
-        with self._readable():
+        """Return how far the published values can be from the population."""
+        with self.readable():
             return certify_transcript(self.transcript, self.channels, failure)
 
     def intervals(self, answers: Sequence[Recorded], failure: float) -> "Intervals":
-        """Return what finds the intervals of the account's answers."""
+        """Return the intervals of the account's answers, each computed when it is asked for."""
         return Intervals(self, answers, failure)
-
-    def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:
-        """Return where the population value of one recorded answer lies."""
-        with self._readable():
-            return answer_interval(
-                self.transcript,
-                self.channels,
-                statistic=answer.statistic,
-                position=answer.position,
-                releases_before=releases_before,
-                kind=answer.kind,
-                value=answer.value,
-                failure=failure,
-            )
 
     @cached_property
     def _charges(self) -> list[Charge]:
         return self.mechanism.budget_charges(self._registered.units, self.summary.budget)
 
-    def _status(self) -> Status:
-        summary, registered, mechanism = self.summary, self._registered, self.mechanism
-        epsilon = compose(self._charges, registered.delta).epsilon
-        in_epsilon = mechanism.currency == "epsilon"
-        spent = math.inf if summary.spent is None else summary.spent
-        # Gaussian draws are exact; the three Laplace draws of a query are not quite.
-        scales = [mechanism.noise_scale(units, registered.resolution) for units in registered.units]
-        per_draw = max(sampler_error(4 * scale) for scale in scales) if in_epsilon else 0.0
-        return Status(
-            name=summary.name,
-            size=registered.size,
-            queries=summary.queries,
-            releases=summary.releases,
-            guesses=summary.queries - summary.releases,
-            budget=summary.budget,
-            budget_left=summary.budget - summary.releases,
-            exhausted=summary.releases >= summary.budget,
-            epsilon=epsilon,
-            epsilon_spent=spent if in_epsilon else math.inf,
-            rho_spent=None if in_epsilon else spent,
-            delta=registered.delta,
-            sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
-            rounds=summary.rounds,
-            seeded=registered.seeded,
-            renaming_detected=summary.fingerprinted,
-            ledger=self._address,
-            account=summary.account,
-            cost_per_release={
-                name: mechanism.release_charge(statistic.units)
-                for name, statistic in registered.statistics.items()
-            },
-            mechanism=registered.mechanism_identity,
-            statistics=registered.content["statistics"],
-        )
-
-    def _transcript(self) -> Transcript:
-        summary, registered = self.summary, self._registered
-        # A replaced example must be one unit for every statistic, and the noise nobody's to know.
-        cuts = {statistic.cut for statistic in registered.statistics.values()}
-        counts = len(cuts) == 1 and self.mechanism.is_private() and not registered.seeded
-        return Transcript(
-            queries=summary.queries,
-            releases=summary.releases,
-            last_release=summary.last_release,
-            budget=summary.budget,
-            rounds=summary.budget + len(registered.units) - 1,
-            planned=registered.planned,
-            loss=PrivacyLoss(tuple(self._charges)) if counts else None,
-        )
-
     @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Raise ``LedgerError`` where registered parameters cannot be read or make no sense."""
+    def readable(self) -> Iterator[None]:
+        """Turn an error of reading registered parameters into ``LedgerError``."""
         try:
             yield
         except HoldoutError:
@@ -174,7 +155,7 @@ class AccountReading:
 
 @final
 class Intervals:
-    """Where the population values of an account's answers lie; one takes a millisecond, once."""
+    """Confidence intervals of an account's answers; each takes a millisecond, once."""
 
     def __init__(
         self, reading: AccountReading, answers: Sequence[Recorded], failure: float
@@ -182,14 +163,24 @@ class Intervals:
         self._reading = reading
         self._answers = answers
         self._failure = failure
-        self._releases_before = _releases_before(answers)
+        releases = accumulate((answer.kind == "release" for answer in answers), initial=0)
+        self._releases_before = {a.position: n for a, n in zip(answers, releases, strict=False)}
         self._known: dict[int, Interval] = {}
 
     def of(self, answer: Recorded) -> Interval:
         """Return the interval of one of the answers."""
         if answer.position not in self._known:
-            before = self._releases_before[answer.position]
-            self._known[answer.position] = self._reading.interval(answer, before, self._failure)
+            with self._reading.readable():
+                self._known[answer.position] = answer_interval(
+                    self._reading.transcript,
+                    self._reading.channels,
+                    statistic=answer.statistic,
+                    position=answer.position,
+                    releases_before=self._releases_before[answer.position],
+                    kind=answer.kind,
+                    value=answer.value,
+                    failure=self._failure,
+                )
         return self._known[answer.position]
 
     def all(self) -> list[Interval]:
@@ -197,7 +188,7 @@ class Intervals:
         return [self.of(answer) for answer in self._answers]
 
     def of_answer(self, given: Answer) -> Interval:
-        """Return the interval of an answer; one that is not in the ledger has none."""
+        """Return the interval of an answer; raise if the answer is not in the ledger."""
         for answer in self._answers:
             if answer.position == given.position and answer.value == given.value:
                 return self.of(answer)
@@ -205,11 +196,3 @@ class Intervals:
             "Expected an answer that is in this holdout's ledger, but got another one. Exhausted "
             "and stale values certify nothing."
         )
-
-
-def _releases_before(answers: Iterable[Recorded]) -> dict[int, int]:
-    releases, before = 0, {}
-    for answer in answers:
-        before[answer.position] = releases
-        releases += answer.kind == "release"
-    return before

@@ -1,4 +1,4 @@
-"""What is fixed when a holdout is made, checked once, and compared whenever it is opened again."""
+"""The parameters of a holdout: checked when it is made, compared when it is opened again."""
 
 import math
 from collections.abc import Mapping
@@ -7,21 +7,21 @@ from fractions import Fraction
 from typing import Any, final
 
 from torch_holdout._shared.checks import (
-    is_finite,
     plain_whole,
+    require_between,
     require_instance,
     require_text,
     require_whole,
 )
-from torch_holdout.accounting import Charge
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.ledger.registration import StoredRegistration
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
 from torch_holdout.statistics import Statistic
 
-_MAX_RESOLUTION = 2**24
-_MAX_GRID = 2**31
+_LARGEST = {
+    "size": 2**40, "budget": 2**31 - 1, "resolution": 2**24, "grid": 2**31, "planned": 10**9,
+}  # fmt: skip
 _LARGEST_SUM = 2**62
 
 
@@ -53,23 +53,14 @@ class Registration:
     planned: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("size", "budget", "grid", "resolution", "planned"):
-            object.__setattr__(self, name, plain_whole(getattr(self, name)))
         require_text("name", self.name)
-        require_whole("size", self.size, 1, 2**40)
-        require_whole("budget", self.budget, 1, 2**31 - 1)
-        if self.resolution is not None:
-            require_whole("resolution", self.resolution, 1, _MAX_RESOLUTION)
-        if self.grid is not None:
-            require_whole("grid", self.grid, 1, _MAX_GRID)
-        if self.planned is not None:
-            require_whole("planned", self.planned, 1, 10**9)
-        if self.delta is not None and not (is_finite(self.delta) and 0 < self.delta < 1):
-            raise InvalidArgumentError(
-                f"Expected `delta` between 0 and 1, or None for pure epsilon, but got "
-                f"{self.delta!r}."
-            )
+        for name, largest in _LARGEST.items():
+            value = plain_whole(getattr(self, name))
+            if value is not None or name in ("size", "budget"):
+                require_whole(name, value, 1, largest)
+            object.__setattr__(self, name, value)
         if self.delta is not None:
+            require_between("delta", self.delta, 0, 1, ends=False)
             object.__setattr__(self, "delta", float(self.delta))
         require_instance("mechanism", self.mechanism, Mechanism)
         sets = self.mechanism.estimation_sets
@@ -89,7 +80,7 @@ class Registration:
         return DEFAULT_RESOLUTION if self.resolution is None else self.resolution
 
     def statistic(self, name: str) -> Statistic:
-        """Return a registered statistic, or refuse."""
+        """Return a registered statistic; raise if there is none of that name."""
         if not isinstance(name, str) or name not in self.statistics:
             raise InvalidArgumentError(
                 f"Expected one of the registered statistics {list(self.statistics)}, but got "
@@ -98,7 +89,7 @@ class Registration:
         return self.statistics[name]
 
     def units(self, name: str) -> int:
-        """Return over how many parts a statistic's mean runs."""
+        """Return the number of parts that a statistic's mean runs over."""
         return self.statistics[name].units(self.size)
 
     def grid_of(self, name: str) -> int:
@@ -107,24 +98,16 @@ class Registration:
             return self.grid
         return int(2 ** math.ceil(math.log2(4 * math.sqrt(self.units(name)))))
 
-    def scale(self, units: int) -> float:
-        """Return the answer noise's scale in levels."""
-        return self.mechanism.noise_scale(units, self.levels)
-
     def first_guesses(self) -> dict[str, Fraction]:
         """Return the public first guesses, normalised."""
         initial = self.mechanism.identity().get("initial") or {}
         for name, value in initial.items():
             statistic = self.statistic(name)
-            if not (is_finite(value) and statistic.low <= value <= statistic.high):
-                raise InvalidArgumentError(
-                    f"Expected `initial` of {name!r} within [{statistic.low}, {statistic.high}], "
-                    f"but got {value!r}."
-                )
+            require_between(f"initial[{name!r}]", value, statistic.low, statistic.high)
         return {n: Fraction(self.statistics[n].to_normalised(v)) for n, v in initial.items()}
 
     def identity(self) -> dict[str, Any]:
-        """Return what the ledger stores and compares."""
+        """Return the parameters that the ledger stores and compares."""
         return StoredRegistration.make(
             size=self.size,
             statistics={
@@ -152,7 +135,8 @@ class Registration:
     def _check_range(self) -> None:
         for units in self._all_units():
             # Noise of up to 4 scales reaches 256 ln 2 < 178 of them; the ledger keeps 64 bits.
-            if units * self.levels + 8 * 178 * self.scale(units) >= _LARGEST_SUM:
+            scale = self.mechanism.noise_scale(units, self.levels)
+            if units * self.levels + 8 * 178 * scale >= _LARGEST_SUM:
                 raise InvalidArgumentError(
                     f"Expected sums and noise below 2^62, but {units} units of {self.levels} "
                     f"levels with this noise exceed that. Choose a smaller resolution."
@@ -160,16 +144,14 @@ class Registration:
 
     def _check_cost(self) -> None:
         charges = self.mechanism.budget_charges(self._all_units(), self.budget)
-        cap = math.fsum(c.count * self._in_currency(c) for c in charges)
+        in_rho = self.mechanism.currency == "rho"
+        cap = math.fsum(c.count * (c.rho if in_rho else c.epsilon) for c in charges)
         if not math.isinf(cap) and cap > LARGEST_EPSILON:
             raise InvalidArgumentError(
-                f"Expected noise that means something, but with so little of it the whole budget "
-                f"costs {self.mechanism.currency} {cap:.3g}, above {LARGEST_EPSILON:g}. Use more "
-                f"noise, or sigma=0 to claim no privacy where that is allowed."
+                f"Expected the whole budget to cost at most {self.mechanism.currency} "
+                f"{LARGEST_EPSILON:g}, but with this noise it costs {cap:.3g}, which protects "
+                f"nothing. Use more noise, or sigma=0 to claim no privacy where that is allowed."
             )
-
-    def _in_currency(self, charge: Charge) -> float:
-        return charge.rho if self.mechanism.currency == "rho" else charge.epsilon
 
     def _all_units(self) -> set[int]:
         return {self.units(name) for name in self.statistics}

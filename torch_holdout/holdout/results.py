@@ -1,4 +1,4 @@
-"""What the door hands out: answers and the state of an account."""
+"""Results of the door: answers, and the status of an account."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,17 +10,16 @@ from torch_holdout._shared.text import counted, up
 @final
 @dataclass(frozen=True)
 class Answer:
-    """A value that has passed the door.
+    """A published value.
 
     Attributes:
         value: In the statistic's own units; NaN when exhausted.
         kind: ``"release"`` (read the holdout, cost one), ``"guess"`` (free), ``"repeat"`` (the
             stored answer, free) or ``"exhausted"`` (no answer).
         budget_left: Releases that may still be made.
-        source: What the value was when it was first given, ``"release"`` or ``"guess"``; None when
-            exhausted. Only releases may become a claim.
-        position: Which query of the account this is, counted from 1; ``holdout.interval(answer)``
-            finds its interval by it. None when exhausted.
+        source: Its first kind, ``"release"`` or ``"guess"``; None when exhausted. Only releases may
+            become a claim.
+        position: The query's number in the account, from 1; None when exhausted.
 
     Example:
         >>> Answer(0.91, "repeat", 7, "release").is_release
@@ -52,9 +51,9 @@ class Status:
         rho_spent: The sum of rhos (zero-concentrated privacy) for Gaussian noise, else None.
         cost_per_release: Epsilon (rho for Gaussian noise) of an answer and its round of
             comparisons, by statistic.
-        sampler_error: What inexact sampling adds to delta, over all draws so far.
+        sampler_error: Addition to delta from inexact sampling, over all draws so far.
         renaming_detected: Whether the account knows its data's fingerprint.
-        seeded: Whether the noise is a test seed's, and so no privacy is given.
+        seeded: Whether the noise comes from a test seed, so that nothing is private.
         account: A public mark of the account, to tell it from another of the same name.
 
     Example:
@@ -90,6 +89,9 @@ class Status:
     statistics: dict[str, dict[str, Any]] = field(repr=False)
 
     def __str__(self) -> str:
+        currency, spent = "epsilon", f"{_short(self.epsilon_spent)} spent (pure sum)"
+        if self.rho_spent is not None:
+            currency, spent = "rho", f"rho {_short(self.rho_spent)} spent (zCDP)"
         at = "pure" if self.delta is None else f"delta {self.delta:g}"
         lines = [
             f"holdout {self.name!r}: {counted(self.size, 'example')}, {self.budget_left:,} of "
@@ -97,23 +99,17 @@ class Status:
             f"  asked {counted(self.queries, 'time')}: {counted(self.releases, 'release')}, "
             f"{counted(self.guesses, 'guess')}",
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
-            f"example); {self._spent()}",
+            f"example); {spent}",
         ]
         for name, statistic in self.statistics.items():
             cost = _short(self.cost_per_release[name])
             lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
-            currency = "epsilon" if self.rho_spent is None else "rho"
             lines.append(f"    a release costs {currency} {cost} with its comparisons")
         if not self.renaming_detected:
             lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(dataset)")
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
         return "\n".join(lines)
-
-    def _spent(self) -> str:
-        if self.rho_spent is not None:
-            return f"rho {_short(self.rho_spent)} spent (zCDP)"
-        return f"{_short(self.epsilon_spent)} spent (pure sum)"
 
 
 def _short(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Who asks: the name of a run or trial, kept beside its answers for people who read them later."""
+"""The name of the run or trial that asks, which the ledger keeps beside its answers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ _LONGEST = 200
 
 @contextmanager
 def named_run(name: str) -> Iterator[None]:
-    """Name whatever is asked inside the block, in this thread; the report sets runs side by side.
+    """Name the run of every query inside the block, in this thread; the report compares runs.
 
-    The name is a label of yours: it decides nothing, and a repeated query keeps the name of the run
-    that asked first. ``HoldoutGuard`` and the tuners name their runs themselves.
+    The name is only a label, and a repeated query keeps the name of the run that asked first.
+    ``HoldoutGuard`` and the tuners name their runs themselves.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -41,7 +41,7 @@ def current_run() -> str | None:
 
 
 def as_run_name(text: str) -> str:
-    r"""Make a label of any text: what cannot be shown is left out, and so is what is too long.
+    r"""Return any text as a label: printable characters only, and the last 200 of them.
 
     Example:
         >>> as_run_name("logs\n/version_0")

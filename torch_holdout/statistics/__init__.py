@@ -1,7 +1,4 @@
-"""What may be asked of a holdout: per-example values in, sealed integer sums out, on the device.
-
-How a sum is answered belongs to ``mechanisms/``; only ``holdout/`` opens one.
-"""
+"""Statistics: per-example values in, sealed integer sums out; only ``holdout/`` opens them."""
 
 from torch_holdout.statistics.base import Mode as Mode
 from torch_holdout.statistics.base import Statistic as Statistic

@@ -1,4 +1,4 @@
-r"""Statistics: per-example values on the device in, one sealed integer sum out.
+"""The base class of all statistics: bounds, units, and per-example values as integer levels.
 
 A value is clipped to the declared bounds, mapped to [0, 1] and rounded to one of ``resolution + 1``
 integer levels; levels are summed in int64. So replacing one example changes the sum by at most
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._shared.checks import require_choice, require_number
+from torch_holdout._shared.distributed import share_of
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.sealed_sums import SealedSums
@@ -21,10 +22,10 @@ Mode = Literal["min", "max"]
 
 
 class Statistic(ABC):
-    """What may be asked of a holdout: a bounded value per unit, averaged over the units.
+    """A bounded value per unit, averaged over the units.
 
-    One that ``needs_order`` gets all rows at once, in the dataset's order, after the pass: its
-    accumulator buffers them and ``total`` turns them into the sum of levels.
+    One that ``needs_order`` gets all rows at once after the pass, in the dataset's order; ``total``
+    turns them into the sum of levels.
     """
 
     needs_order: ClassVar[bool] = False
@@ -38,13 +39,15 @@ class Statistic(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Return what the ledger stores and compares when the holdout is opened again."""
+        """Return the parameters that the ledger stores and compares."""
 
     @abstractmethod
     def source(self) -> str:
-        """Name the code that makes the values; part of a query's identity, not of the account."""
+        """Return the name of the code that makes the values: part of a query's identity."""
 
     @abstractmethod
+    def _empty(self, resolution: int) -> SealedSums: ...
+
     def accumulator(
         self,
         resolution: int,
@@ -54,14 +57,22 @@ class Statistic(ABC):
         rank: int = 0,
         world: int = 1,
     ) -> SealedSums:
-        """Return an empty sealed sum; ``SealedSums`` describes the arguments."""
+        """Return an empty sealed sum; ``size`` examples of the whole pass go to ``world`` ranks.
+
+        ``owner`` says what it is for: the door compares it, with the statistic's identity.
+        """
+        sums = self._empty(resolution)
+        sums.owner, sums.world = owner, world
+        if size is not None and world > 1:
+            sums.limit = share_of(size, rank, world)
+        return sums
 
     def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
         """Return the sum of levels of all rows, if the statistic ``needs_order``. Raw."""
         raise NotImplementedError
 
     def to_user(self, normalised: float) -> float:
-        """Map [0, 1] back to the user's own units, never outside the bounds."""
+        """Map [0, 1] to the user's units, never outside the bounds."""
         return min(max(self.low + (self.high - self.low) * normalised, self.low), self.high)
 
     def to_normalised(self, value: float) -> float:
@@ -69,7 +80,6 @@ class Statistic(ABC):
         return (value - self.low) / (self.high - self.low)
 
     def _set_bounds(self, low: float, high: float, mode: Mode) -> None:
-        """Check bounds and mode and set them on a frozen statistic."""
         for name, bound in (("low", low), ("high", high)):
             require_number(name, bound)
             object.__setattr__(self, name, float(bound))
@@ -84,9 +94,10 @@ class Statistic(ABC):
         object.__setattr__(self, "mode", mode)
 
     def _quantise(self, values: Tensor, resolution: int) -> Tensor:
-        """Clip, normalise and round to levels; what is not finite takes the worse bound."""
+        """Clip, normalise and round to levels; a value that is not finite takes the worse bound."""
         _require_per_example(values)
-        values = values.detach().to(_wide_float(values.device))
+        mps = values.device.type == "mps"  # which has no float64
+        values = values.detach().to(torch.float32 if mps else torch.float64)
         unit = (values.clamp(self.low, self.high) - self.low) / (self.high - self.low)
         worse = 1.0 if self.mode == "min" else 0.0
         unit = torch.where(torch.isfinite(values), unit, worse)
@@ -96,9 +107,8 @@ class Statistic(ABC):
 def _require_per_example(values: Tensor) -> None:
     if values.ndim == 0:
         raise InvalidArgumentError(
-            "Expected one value per example, but got a single number (a batch mean?). A mean hides "
-            "how much one example can change it. Average it yourself where you need the mean, and "
-            "here give:\n"
+            "Expected one value per example, but got a single number (a batch mean?), which hides "
+            "how much one example can change it. The mean is taken for you; give:\n"
             "-    F.cross_entropy(logits, y)\n"
             '+    F.cross_entropy(logits, y, reduction="none")'
         )
@@ -112,7 +122,3 @@ def _require_per_example(values: Tensor) -> None:
         raise InvalidArgumentError(
             f"Expected a dense tensor of real values, but got {values.dtype}, {values.layout}."
         )
-
-
-def _wide_float(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64

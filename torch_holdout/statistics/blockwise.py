@@ -1,9 +1,8 @@
-"""Metrics that are no means, by subsample and aggregate."""
+"""Metrics that are not means of examples, by subsample and aggregate."""
 
-import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from torch_holdout._fingerprints.hashing import describe_function
 from torch_holdout._noise.fixed import fixed_permutation
-from torch_holdout._shared.checks import plain_whole, require_number, require_whole
+from torch_holdout._shared.checks import plain_whole, require_between, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
 from torch_holdout.statistics.sealed_sums import BufferedRows, SealedSums
@@ -84,11 +83,7 @@ class Blockwise(Statistic):
             )
         if degenerate is None:
             degenerate = self.high if self.mode == "min" else self.low
-        require_number("degenerate", degenerate)
-        if not self.low <= degenerate <= self.high:
-            raise InvalidArgumentError(
-                f"Expected `degenerate` within [{self.low}, {self.high}], but got {degenerate!r}."
-            )
+        require_between("degenerate", degenerate, self.low, self.high)
         object.__setattr__(self, "metric", metric)
         object.__setattr__(self, "blocks", int(blocks))
         object.__setattr__(self, "degenerate", float(degenerate))
@@ -104,21 +99,15 @@ class Blockwise(Statistic):
 
     def identity(self) -> dict[str, Any]:
         """Return kind, bounds, blocks and the metric's name."""
-        return {
-            "kind": "blockwise",
-            "low": self.low,
-            "high": self.high,
-            "mode": self.mode,
-            "metric": type(self.metric).__qualname__
-            if _is_metric(self.metric)
-            else getattr(self.metric, "__qualname__", type(self.metric).__qualname__),
-            "blocks": self.blocks,
-            "degenerate": self.degenerate,
-            "seed": self.seed,
-        }
+        name = type(self.metric).__qualname__
+        if not _is_metric(self.metric):
+            name = getattr(self.metric, "__qualname__", name)
+        bounds = {"kind": "blockwise", "low": self.low, "high": self.high, "mode": self.mode}
+        cut = {"blocks": self.blocks, "degenerate": self.degenerate, "seed": self.seed}
+        return bounds | {"metric": name} | cut
 
     def source(self) -> str:
-        """Name the metric and its settings."""
+        """Return the metric's name and its settings."""
         if not _is_metric(self.metric):
             return f"Blockwise {describe_function(self.metric)}"
         plain = (int, float, str, bool, type(None))
@@ -129,19 +118,8 @@ class Blockwise(Statistic):
         }
         return f"Blockwise {type(self.metric).__qualname__} {settings}"
 
-    def accumulator(
-        self,
-        resolution: int,
-        *,
-        owner: tuple[str, ...] = (),
-        size: int | None = None,
-        rank: int = 0,
-        world: int = 1,
-    ) -> SealedSums:
-        """Return an empty buffer of rows."""
-        return BufferedRows(
-            self.identity(), resolution, owner=owner, size=size, rank=rank, world=world
-        )
+    def _empty(self, resolution: int) -> SealedSums:
+        return BufferedRows(self.identity(), resolution)
 
     def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
         """Return the sum of levels over the blocks, from all rows in the dataset's order. Raw."""
@@ -152,13 +130,18 @@ class Blockwise(Statistic):
         return int(levels.clamp(0, resolution).sum())
 
     def _value(self, rows: tuple[Tensor, ...]) -> float:
-        """Compute one block; whatever its failure would say stays here."""
+        """Compute one block; the message of a failure, which may quote rows, stays here."""
+        before = torch.is_warn_always_enabled()
+        torch.set_warn_always(True)  # or a block would depend on those before it
         try:
-            with _every_warning() as caught, torch.no_grad():
+            with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+                warnings.simplefilter("always")
                 value = float(self._compute(rows))
             usable = not caught and math.isfinite(value)
         except Exception:
             usable = False
+        finally:
+            torch.set_warn_always(before)
         return value if usable else self.degenerate
 
     def _compute(self, rows: tuple[Tensor, ...]) -> Any:
@@ -166,7 +149,7 @@ class Blockwise(Statistic):
             return self.metric(*rows)
         metric = self.metric.clone().to(rows[0].device)
         for part in metric.modules():  # the rows of all ranks are here already
-            part.distributed_available_fn = _alone
+            part.distributed_available_fn = lambda: False
         metric.reset()
         metric.update(*rows)
         return metric.compute()
@@ -174,20 +157,3 @@ class Blockwise(Statistic):
 
 def _is_metric(metric: Any) -> bool:
     return all(callable(getattr(metric, name, None)) for name in ("compute", "update", "clone"))
-
-
-def _alone() -> bool:
-    return False
-
-
-@contextlib.contextmanager
-def _every_warning() -> Iterator[list[warnings.WarningMessage]]:
-    """Record warnings, also those given only once: blocks must not depend on each other."""
-    before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield caught
-    finally:
-        torch.set_warn_always(before)

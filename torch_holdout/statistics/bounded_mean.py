@@ -1,5 +1,6 @@
-"""Means of bounded per-example values: a declared function's, accuracy, cross-entropy."""
+"""Means of bounded per-example values: of a given function, accuracy, cross-entropy."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -8,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torch_holdout._fingerprints.hashing import describe_function
+from torch_holdout._fingerprints.hashing import describe_function, qualified_name
+from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
 from torch_holdout.statistics.sealed_sums import SealedSums, SummedLevels
-from torch_holdout.statistics.user_code import call_quiet, call_without_leaking
 
 
 @dataclass(frozen=True)
@@ -50,37 +51,15 @@ class BoundedMean(Statistic):
 
     def identity(self) -> dict[str, Any]:
         """Return kind, bounds and mode."""
-        return {
-            "kind": "bounded_mean",
-            "low": self.low,
-            "high": self.high,
-            "mode": self.mode,
-        }
+        return {"kind": "bounded_mean", "low": self.low, "high": self.high, "mode": self.mode}
 
     def source(self) -> str:
-        """Name the class and describe ``per_example``, code and bound arguments included."""
+        """Return the class's name and ``per_example``'s code and bound arguments."""
         function = "" if self.per_example is None else describe_function(self.per_example)
         return f"{type(self).__qualname__} {function}"
 
-    def accumulator(
-        self,
-        resolution: int,
-        *,
-        owner: tuple[str, ...] = (),
-        size: int | None = None,
-        rank: int = 0,
-        world: int = 1,
-    ) -> SealedSums:
-        """Return an empty sum of levels."""
-        return SummedLevels(
-            self.identity(),
-            resolution,
-            self.levels,
-            owner=owner,
-            size=size,
-            rank=rank,
-            world=world,
-        )
+    def _empty(self, resolution: int) -> SealedSums:
+        return SummedLevels(self.identity(), resolution, self.levels)
 
     def levels(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
         """Turn the arguments of one ``update`` into integer levels, one per example."""
@@ -88,17 +67,16 @@ class BoundedMean(Statistic):
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if self.per_example is not None:
-            return call_without_leaking(self.per_example, arguments, named)
-        if len(arguments) != 1 or named:
+            with warnings.catch_warnings():  # they may quote targets
+                warnings.simplefilter("ignore")
+                return _called(self.per_example, arguments, named)
+        if len(arguments) != 1 or named or not isinstance(arguments[0], Tensor):
+            given = [type(a).__name__ for a in (*arguments, *named.values())]
             raise InvalidArgumentError(
                 f"Expected `update(values)` with one tensor of per-example values, but got "
-                f"{len(arguments) + len(named)} arguments. To pass predictions and targets, "
+                f"{len(given)} arguments ({', '.join(given)}). To pass predictions and targets, "
                 f"declare the statistic with `per_example=`, e.g. BoundedMean(0, 5, "
                 f"per_example=my_loss)."
-            )
-        if not isinstance(arguments[0], Tensor):
-            raise InvalidArgumentError(
-                f"Expected a tensor of per-example values, but got {type(arguments[0]).__name__}."
             )
         return arguments[0]
 
@@ -109,7 +87,7 @@ class ZeroOne(BoundedMean):
     """Accuracy: 1 for a right prediction, 0 for a wrong one.
 
     ``update(predictions, target)`` takes logits ``[B, C]`` or classes ``[B]``;
-    ``update(correct)`` takes what is right or wrong already.
+    ``update(correct)`` takes the comparison itself.
 
     Example:
         >>> ZeroOne()
@@ -125,12 +103,12 @@ class ZeroOne(BoundedMean):
         return "ZeroOne()"
 
     def source(self) -> str:
-        """Return the statistic's own name."""
+        """Return the statistic's name."""
         return "zero_one"
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if len(arguments) + len(named) == 2:
-            return call_quiet(_correct, arguments, named)
+            return _called(_correct, arguments, named)
         return super()._values(arguments, named)
 
 
@@ -158,12 +136,35 @@ class CrossEntropy(BoundedMean):
         return CrossEntropy, (self.high,)  # a pickle names public paths only
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
-        return call_quiet(_cross_entropy, arguments, named)
+        return _called(_cross_entropy, arguments, named)
+
+
+def _called(
+    function: Callable[..., object], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Tensor:
+    """Call a function on holdout data; of its errors, which may quote the data, the type passes."""
+    tensors = [a for a in (*arguments, *named.values()) if isinstance(a, Tensor) and a.ndim]
+
+    def refusal(failure: str) -> InvalidArgumentError:
+        shapes = ", ".join(f"{tuple(a.shape)} {a.dtype} on {a.device}" for a in tensors)
+        return InvalidArgumentError(
+            f"Expected {qualified_name(function)} to return one value per example, for tensors "
+            f"that all have the batch first, but got {failure} for {shapes or 'no tensors'}. Bind "
+            f"other tensors with functools.partial. An error's own message is withheld because it "
+            f"may quote holdout data; call the function on training data to see it."
+        )
+
+    values = errors_by_type(lambda: function(*arguments, **named), refusal)
+    if not isinstance(values, Tensor):
+        raise refusal(f"a result of type {type(values).__name__}")
+    if values.ndim == 1 and any(len(a) != len(values) for a in tensors):
+        raise refusal(f"{len(values)} values (an argument was broadcast?)")
+    return values
 
 
 def _correct(preds: Tensor, target: Tensor) -> Tensor:
     if preds.ndim == 2 and preds.shape[1] > 1 and preds.shape[:1] == target.shape:
-        # A row with a NaN is nobody's right answer: argmax alone would pick the NaN's class.
+        # A row with a NaN is a wrong answer: argmax alone would pick the NaN's class.
         broken = preds.isnan().any(dim=1)
         return (preds.argmax(dim=1) == target).logical_and(broken.logical_not())
     if preds.shape == target.shape and not preds.is_floating_point():

@@ -1,4 +1,4 @@
-"""Sealed sums: what a pass over examples leaves behind until the door opens it."""
+"""Sealed sums: raw results of a pass over examples, which only the door opens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -6,24 +6,16 @@ from typing import Any, NoReturn, final
 
 from torch import Tensor
 
-from torch_holdout._shared.distributed import share_of
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 
 
 class SealedSums(ABC):
-    """A raw sum on the device. It can be added to and handed to the door, and nothing else.
+    """A raw sum on the device; it can only be added to and handed to the door.
 
     Under data-parallel evaluation with the usual padded sampler, example j of rank r is real if
     ``j * world + r < size``: each rank keeps its first ``ceil((size - r) / world)`` examples.
-
-    Args:
-        identity: The statistic's identity; the door compares it with what is registered.
-        resolution: Integer levels of one example's value.
-        owner: What the sums are for; the door takes no others.
-        size: Number of examples of the whole pass, if it is sharded.
-        rank: This process's rank.
-        world: Number of ranks.
+    ``Statistic.accumulator`` makes one and describes its arguments.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -37,23 +29,14 @@ class SealedSums(ABC):
         "_rows", "_sealed", "identity", "kept", "limit", "owner", "resolution", "seen", "world",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        identity: dict[str, Any],
-        resolution: int,
-        *,
-        owner: tuple[str, ...] = (),
-        size: int | None = None,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
+    def __init__(self, identity: dict[str, Any], resolution: int) -> None:
         self.identity = identity
         self.resolution = resolution
-        self.owner = owner
-        self.world = world
+        self.owner: tuple[str, ...] = ()
+        self.world = 1
         self.seen = 0
         self.kept = 0
-        self.limit = None if size is None or world == 1 else share_of(size, rank, world)
+        self.limit: int | None = None
         self._sealed: Tensor | None = None
         self._rows: list[tuple[Tensor, ...]] = []
 
@@ -61,9 +44,9 @@ class SealedSums(ABC):
     def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""
 
-    @abstractmethod
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all."""
+        raise InvalidArgumentError("Expected rows, not counts, for a statistic by blocks.")
 
     def _keep(self, batch: int) -> int:
         """Count a batch; return how many of its examples are real and not padding."""
@@ -97,13 +80,8 @@ class SummedLevels(SealedSums):
         identity: dict[str, Any],
         resolution: int,
         levels: Callable[[tuple[Any, ...], dict[str, Any], int], Tensor],
-        *,
-        owner: tuple[str, ...] = (),
-        size: int | None = None,
-        rank: int = 0,
-        world: int = 1,
     ) -> None:
-        super().__init__(identity, resolution, owner=owner, size=size, rank=rank, world=world)
+        super().__init__(identity, resolution)
         self._levels = levels
 
     def update(self, *arguments: Any, **named: Any) -> None:
@@ -144,23 +122,15 @@ class BufferedRows(SealedSums):
         # Copies: a caller that reuses its buffers would put one example into many blocks.
         self._rows.append(tuple(column.narrow(0, 0, batch).clone() for column in rows))
 
-    def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
-        """Refuse: counts have no order."""
-        raise InvalidArgumentError("Expected rows, not counts, for a statistic by blocks.")
-
 
 def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
-    """Return one batch: tensors with the examples first, as many in each; or raise."""
-    usable = bool(arguments) and not named
-    usable = usable and all(isinstance(a, Tensor) and a.ndim for a in arguments)
-    if not usable or len({len(a) for a in arguments}) != 1:
+    tensors = not named and all(isinstance(a, Tensor) and a.ndim for a in arguments)
+    dense = tensors and all(is_plain(a) for a in arguments)
+    if not dense or len({(len(a), a.device) for a in arguments}) != 1:
         raise InvalidArgumentError(
-            f"Expected `update(preds, target, ...)` with tensors that have the batch first and "
-            f"are equally long, as the metric takes them, but got {len(arguments)} arguments "
-            f"that are not."
+            f"Expected `update(preds, target, ...)` with dense tensors on one device that have the "
+            f"batch first and are equally long, but got {len(arguments)} arguments that are not."
         )
-    if not all(is_plain(a) for a in arguments) or len({a.device for a in arguments}) != 1:
-        raise InvalidArgumentError("Expected dense tensors on one device.")
     return tuple(a.detach() for a in arguments)
 
 

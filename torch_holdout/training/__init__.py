@@ -1,11 +1,8 @@
-"""A holdout in a training loop: the metric, and the guard that Lightning's packages bind.
+"""A holdout in a training loop: the metric, and the guard that Lightning's packages bind."""
 
-It accumulates and publishes; what is answered is decided in ``holdout/``.
-"""
-
+from torch_holdout.training.guesses import fixed_subset as fixed_subset
 from torch_holdout.training.metric import ModelReference as ModelReference
 from torch_holdout.training.metric import ReusableHoldoutMetric as ReusableHoldoutMetric
-from torch_holdout.training.subsets import fixed_subset as fixed_subset
 
 _Reference = ModelReference  # as pickles of version 0.1.0 call it
 for _public in (ModelReference, ReusableHoldoutMetric):

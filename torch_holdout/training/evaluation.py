@@ -11,7 +11,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.statistics import SealedSums
-from torch_holdout.training.eval_mode import require_eval
+from torch_holdout.training.requirements import require_eval
 
 DIFF = """Return per-example values instead; the guard averages, guards and logs them:
      def validation_step(self, batch, batch_idx):
@@ -22,14 +22,9 @@ DIFF = """Return per-example values instead; the guard averages, guards and logs
 
 
 class Evaluation:
-    """Accumulates a pass over the holdout; nothing can be read from it but the door's answers.
+    """A pass over the holdout; only the door's answers can be read from it.
 
-    Args:
-        holdout: The account.
-        model: The module being evaluated.
-        version: Whatever else decides the values.
-        rank: This process's rank.
-        world: Number of ranks the pass is sharded over.
+    ``version`` names whatever else than the model decides the values.
     """
 
     def __init__(
@@ -51,14 +46,10 @@ class Evaluation:
         """Whether a batch has been added."""
         return any(sums.seen for sums in self._sums.values())
 
-    @property
-    def complete(self) -> bool:
-        """Whether this rank has seen its share of the examples, padding aside."""
-        return all(sums.kept >= self._share for sums in self._sums.values())
-
     def look_when_complete(self) -> None:
         """Look once more in the last step. The ranks may have it at different moments."""
-        if self.complete and not self._sharded:
+        complete = all(sums.kept >= self._share for sums in self._sums.values())
+        if complete and not self._sharded:
             self.look_at_weights()
 
     def look_at_weights(self) -> None:
@@ -72,19 +63,19 @@ class Evaluation:
         self._weights = seen if self._weights is None else self._weights.confirmed_by(seen)
 
     def add(self, output: Any) -> None:
-        """Add what a step returned for a batch of the holdout."""
+        """Add a step's output for a batch of the holdout."""
         for name, values in self._checked(output).items():
             self._sums[name].update(*values)
 
     def add_guess(self, output: Any) -> None:
-        """Add what a step returned for a batch of training examples."""
+        """Add a step's output for a batch of training examples."""
         for name, values in self._checked(output).items():
             if name not in self._guesses:
                 self._guesses[name] = self._holdout.accumulator(name, role="guess")
             self._guesses[name].update(*values)
 
     def ask(self) -> dict[str, Answer]:
-        """Put the query of every statistic to the holdout."""
+        """Ask the holdout for every statistic."""
         if self._sharded and self._weights is not None:
             self.look_at_weights()
         query = "no step was run" if self._weights is None else self._weights
@@ -102,7 +93,7 @@ class Evaluation:
             unknown = sorted(map(str, set(output) - expected))
             raise InvalidArgumentError(
                 f"Expected the step to return the registered statistics {sorted(expected)}, but "
-                f"missing are {missing} and not registered are {unknown}. Return exactly those, or "
-                f"register the others when the holdout is made."
+                f"{missing} are missing and {unknown} are not registered. Return exactly the "
+                f"registered ones, or make the holdout with the others too."
             )
         return {k: v if isinstance(v, tuple) else (v,) for k, v in output.items()}

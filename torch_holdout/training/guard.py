@@ -28,9 +28,8 @@ from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import current_run, named_run
 from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.guesses import guess_batches, require_guesses
-from torch_holdout.training.interception import Step
-from torch_holdout.training.metric_watch import MetricWatch
-from torch_holdout.training.publishing import budget_left, publish
+from torch_holdout.training.interception import MetricWatch, Step
+from torch_holdout.training.publishing import budget_left, name_of_run, publish
 from torch_holdout.training.requirements import (
     budget_spent,
     checked_indices,
@@ -43,17 +42,15 @@ from torch_holdout.training.requirements import (
     require_releases_left,
     require_whole_loader,
 )
-from torch_holdout.training.run_names import name_of_run
 from torch_holdout.training.session import GuardSession
 
 _log = logging.getLogger("torch_holdout")
 
 
 class HoldoutGuardHooks:
-    """Holds all of ``HoldoutGuard`` but its base class, the ``Callback`` of a Lightning package.
+    """All of ``HoldoutGuard`` but its base class, the ``Callback`` of a Lightning package.
 
-    The text for users is the docstring of ``__init__``: editors show it where a guard is made, and
-    the bound classes take it as their own.
+    The bound classes take the docstring of ``__init__``, the text for users, as their own.
     """
 
     _session: GuardSession | None = None  # from setup to teardown
@@ -144,7 +141,7 @@ class HoldoutGuardHooks:
 
     @property
     def state_key(self) -> str:
-        """Tell several guards of one Trainer apart in a checkpoint."""
+        """The guard's key in a checkpoint, different for each guard of a Trainer."""
         return f"HoldoutGuard[{self.holdout.name}, {self.stage}, {self.dataloader_idx}]"
 
     def state_dict(self) -> dict[str, Any]:
@@ -170,17 +167,18 @@ class HoldoutGuardHooks:
             for callback in trainer.callbacks
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
-        first = guards[0] is self
-        self._session = GuardSession(guards) if first else guards[0]._session
-        require_batches(getattr(pl_module, self._step_name()))
+        step = "validation_step" if self.stage == "validate" else "test_step"
+        require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
         if stage == "fit":
             require_releases_left(self.holdout)
         self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
-        if first:
-            self._joined().intercept(trainer, pl_module, self._step_name())
+        if guards[0] is self:
+            self._session = GuardSession(guards, trainer, pl_module, step)
+        else:
+            self._session = guards[0]._session
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Put the module and the callbacks back as they were."""
@@ -209,31 +207,21 @@ class HoldoutGuardHooks:
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
-        if self.stage == "validate":
+        if trainer.testing == (self.stage == "test"):
             self._start(trainer, pl_module)
 
-    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Start a pass."""
-        if self.stage == "test":
-            self._start(trainer, pl_module)
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Ask the holdout and publish its answers."""
+        if trainer.testing == (self.stage == "test"):
+            self._finish(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Look once more for metrics: the module's own epoch end comes after the guard's."""
         self._refuse_metrics()
 
-    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
-        """Look once more for metrics: the module's own epoch end comes after the guard's."""
-        self._refuse_metrics()
-
-    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Ask the holdout and publish its answers."""
-        if self.stage == "validate":
-            self._finish(trainer)
-
-    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Ask the holdout and publish its answers."""
-        if self.stage == "test":
-            self._finish(trainer)
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_epoch_end = on_validation_epoch_end
+    on_test_end = on_validation_end
 
     # ---- during a pass
 
@@ -272,7 +260,7 @@ class HoldoutGuardHooks:
             evaluation.look_when_complete()
 
     def _refuse_metrics(self) -> None:
-        """Refuse the module's own metrics: it could read them raw."""
+        """Raise if the module's own metrics were updated, or reset them: they could be read raw."""
         touched = self._watch.touched()
         if not touched:
             return
@@ -284,10 +272,6 @@ class HoldoutGuardHooks:
             )
         self._watch.reset(touched)
         self._warn_once(f"metrics {touched} were reset after each batch of the holdout")
-
-    def _accept_metrics(self) -> None:
-        """Let the module's own metrics have what a public loader added."""
-        self._watch.count()
 
     # ---- after a pass
 
@@ -303,11 +287,7 @@ class HoldoutGuardHooks:
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
-        self._last |= {
-            name: answer.value
-            for name, answer in self.answers.items()
-            if answer.kind != "exhausted"
-        }
+        self._last |= {n: answer.value for n, answer in self.answers.items() if n not in refused}
         publish(self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar)
         spent = budget_left(self.answers) == 0
         if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
@@ -322,15 +302,11 @@ class HoldoutGuardHooks:
         problem = budget_spent(self.holdout)
         if self.on_exhausted == "raise":
             raise BudgetExhaustedError(
-                f"{problem}; {refused} got no answer. Stop here and report, or bring a fresh "
-                f"holdout."
+                f"{problem}; {refused} got no answer. Stop and report, or use a fresh holdout."
             )
         self._warn_once(f"{problem}; {refused} repeat the run's last answers, which are stale")
 
     # ---- helpers
-
-    def _step_name(self) -> str:
-        return "validation_step" if self.stage == "validate" else "test_step"
 
     def _holdout_step(self, module: Any) -> Step | None:
         """Return the module's ``holdout_step``, given as many arguments as it names."""

@@ -1,18 +1,43 @@
 """Training examples for a mechanism that compares the holdout's value with the training value."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from torch.utils.data import Dataset, Subset
+
+from torch_holdout._noise.fixed import fixed_permutation
+from torch_holdout._shared.checks import require_whole
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.training.requirements import listed, require_loaders
+from torch_holdout.training.requirements import listed
+
+
+def fixed_subset(dataset: Dataset[Any], size: int, seed: int) -> Subset[Any]:
+    """Return ``size`` examples chosen once by ``seed``, e.g. of the training set, as a guess.
+
+    Train-time augmentation must be off in ``dataset``: the guess is the training value under the
+    same conditions as the holdout's.
+
+    Example:
+        >>> one, other = (fixed_subset(list(range(100)), 5, seed=0) for _ in range(2))
+        >>> one.indices == other.indices
+        True
+    """
+    total = len(dataset)  # type: ignore[arg-type]
+    require_whole("size", size, 1, total)
+    return Subset(dataset, fixed_permutation(total, seed)[:size].tolist())
 
 
 def require_guesses(holdout: ReusableHoldout, loaders: Any) -> None:
-    """Raise unless a mechanism that compares with training values has loaders for them."""
-    require_loaders(loaders)
+    """Raise unless a mechanism that compares with training values has usable loaders for them."""
+    for loader in () if loaders is None else listed(loaders):
+        if not isinstance(loader, Iterable) or isinstance(loader, Iterator | dict | str):
+            raise InvalidArgumentError(
+                f"Expected `guess_dataloaders` to be a DataLoader or a list of them, which can be "
+                f"read again for every evaluation, but got {type(loader).__name__}."
+            )
     if holdout.mechanism.wants_guess() and loaders is None:
         raise InvalidArgumentError(
             f"Expected `guess_dataloaders` for holdout {holdout.name!r}, because its "

@@ -1,13 +1,18 @@
-"""What a guard changes in a LightningModule while it runs, and puts back afterwards."""
+"""A LightningModule during a guarded run: its step and ``log`` replaced, its metrics watched."""
 
 import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from torch import nn
+from torchmetrics import Metric
 
+from torch_holdout.training.metric import ReusableHoldoutMetric
+
+_LONGEST = 1000  # how far a plain list or dictionary is searched
 _ABSENT = object()
 Step = Callable[..., Any]
 
@@ -70,6 +75,60 @@ class Interception:
     def _replace(self, owner: Any, name: str, replacement: Step) -> None:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, replacement)
+
+
+class MetricWatch:
+    """Notices which metrics of a module and of its callbacks are updated.
+
+    Example:
+        >>> from torchmetrics import MeanMetric
+        >>> module = nn.ModuleDict({"mean": MeanMetric()})
+        >>> watch = MetricWatch([module])
+        >>> module["mean"].update(0.5)
+        >>> watch.touched()
+        ['ModuleDict.mean']
+    """
+
+    def __init__(self, owners: list[Any]) -> None:
+        self._metrics = _metrics_of(owners)
+        self.count()
+
+    def count(self) -> None:
+        """Accept all updates so far: they were not made with holdout data."""
+        self._counts = {name: metric.update_count for name, metric in self._metrics.items()}
+
+    def touched(self) -> list[str]:
+        """Return the names of the metrics that were updated since they were counted."""
+        return [n for n, m in self._metrics.items() if m.update_count > self._counts[n]]
+
+    def reset(self, names: list[str]) -> None:
+        """Reset the named metrics."""
+        for name in names:
+            self._metrics[name].reset()
+        self.count()
+
+
+def _metrics_of(owners: list[Any]) -> dict[str, Metric]:
+    """Return the metrics that are not ours, each once, also from lists and dictionaries."""
+    by_identity: dict[int, tuple[str, Metric]] = {}
+    for owner in owners:
+        places = {type(owner).__name__: owner} if isinstance(owner, nn.Module) else {}
+        places |= {f"{type(owner).__name__}.{key}": value for key, value in vars(owner).items()}
+        for place, value in places.items():
+            for path, metric in _metrics_in(value, place):
+                by_identity.setdefault(id(metric), (path, metric))
+    return dict(by_identity.values())
+
+
+def _metrics_in(value: Any, path: str, depth: int = 2) -> Iterator[tuple[str, Metric]]:
+    if isinstance(value, nn.Module):
+        for name, module in value.named_modules():
+            if isinstance(module, Metric) and not isinstance(module, ReusableHoldoutMetric):
+                yield f"{path}.{name}".rstrip("."), module
+    elif isinstance(value, dict | list | tuple) and depth:
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in islice(parts, _LONGEST):
+            yield from _metrics_in(part, f"{path}[{key!r}]", depth - 1)
 
 
 class _Replacement:

@@ -24,8 +24,7 @@ from torch_holdout.errors import (
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.statistics import SealedSums
-from torch_holdout.training.eval_mode import require_eval
-from torch_holdout.training.requirements import budget_spent
+from torch_holdout.training.requirements import budget_spent, require_eval
 
 _FRAMES_TO_LOOK_AT = 8
 
@@ -89,13 +88,16 @@ class ReusableHoldoutMetric(Metric):
         self.answer: Answer | None = None
         self._model = ModelReference(model)
         self._partial_passes = 0
-        self._sums: SealedSums | None
-        self._guess: SealedSums | None
-        self._seen_weights: WeightsFingerprint | None
-        self._resampled: bool
-        self._asked: bool
-        self._passed: float
         self._start_pass()
+
+    def _start_pass(self) -> None:
+        self._sums: SealedSums | None = None
+        self._guess: SealedSums | None = None
+        self._seen_weights: WeightsFingerprint | None = None
+        self._cycle = fresh_secret(16).hex()
+        self._resampled = False
+        self._asked = False
+        self._passed = float("nan")
 
     @property
     def higher_is_better(self) -> bool:  # type: ignore[override]
@@ -129,7 +131,7 @@ class ReusableHoldoutMetric(Metric):
         return torch.tensor(self._passed, dtype=dtype, device=self.device)
 
     def forward(self, *values: Any, **named: Any) -> None:
-        """Update; there is no value of a single batch."""
+        """Update and return None: a single batch has no value."""
         self.update(*values, **named)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
@@ -142,7 +144,7 @@ class ReusableHoldoutMetric(Metric):
         self._start_pass()
 
     def merge_state(self, incoming_state: Any) -> NoReturn:
-        """Refuse: two partial sums of a holdout are not a pass."""
+        """Raise always: two partial sums of a holdout are not a pass."""
         raise HoldoutError(
             "Expected every pass to be accumulated by one metric; sealed sums cannot be merged. "
             "Update one ReusableHoldoutMetric with the whole holdout."
@@ -157,15 +159,6 @@ class ReusableHoldoutMetric(Metric):
         super().__setstate__(state)
         self._start_pass()
         self._asked, self._passed = asked, passed  # an answer that has left may be shown again
-
-    def _start_pass(self) -> None:
-        self._sums = None
-        self._guess = None
-        self._seen_weights = None
-        self._cycle = fresh_secret(16).hex()
-        self._resampled = False
-        self._asked = False
-        self._passed = float("nan")
 
     def _new_sums(self) -> SealedSums:
         # Not made with the metric: the process group may come later.
@@ -193,13 +186,9 @@ class ReusableHoldoutMetric(Metric):
                 stacklevel=4,
             )
             return float("nan")
+        name, sums = self.statistic_name, self._sums or self._new_sums()
         try:
-            answer = self.holdout.release(
-                self.statistic_name,
-                self._sums or self._new_sums(),
-                query=self._query(),
-                guess=self._guess,
-            )
+            answer = self.holdout.release(name, sums, query=self._query(), guess=self._guess)
         except PartialPassError as error:
             self._partial_passes += 1
             if self._partial_passes > 1:

@@ -1,7 +1,11 @@
-"""The answers of a pass, on their way to Lightning's loggers, callbacks and progress bars."""
+"""Values for Lightning's loggers, callbacks and progress bars: answers, budget, the run's name."""
 
+import contextlib
 import math
+import os
 from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +14,7 @@ from torchmetrics import Metric
 
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
+from torch_holdout.holdout.runs import as_run_name
 from torch_holdout.training.requirements import BUDGET_IN_BAR
 from torch_holdout.training.session import GuardSession
 
@@ -51,26 +56,34 @@ def publish(
 ) -> None:
     """Log the answers of a pass and the budget that is left.
 
-    Args:
-        session: Where guarded values are logged.
-        holdout: The account that answered.
-        answers: By statistic.
-        last: What each statistic was last answered; a stale answer repeats it.
-        prog_bar: Whether the progress bar shows the statistics and the budget.
+    A stale answer repeats the ``last`` one. ``prog_bar`` shows statistics and budget in the bar.
     """
     prefix, short = "holdout", BUDGET_IN_BAR
     if session.has_several_guards:
         prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
     left = budget_left(answers)
+
+    def send(name: str, value: float, *, bar: bool = False, logger: bool | None = None) -> None:
+        session.log(
+            name,
+            Published(value),
+            prog_bar=bar,
+            logger=logger,  # None: if there is one
+            on_step=False,
+            on_epoch=True,
+            batch_size=1,
+            metric_attribute=name,  # so that Lightning does not look for it in the module
+        )
+
     # First and short: bars cut what does not fit in a line. Loggers get the long key instead.
-    _send(session, short, left, prog_bar=prog_bar, logger=False)
+    send(short, left, bar=prog_bar, logger=False)
     for name, answer in answers.items():
-        _send(session, name, last.get(name, math.nan), prog_bar=prog_bar)
-        _send(session, f"{prefix}/{name}/is_release", answer.is_release)
-        _send(session, f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
-    _send(session, f"{prefix}/budget_left", left)
-    _send(session, f"{prefix}/releases", holdout.budget - left)
-    _send(session, f"{prefix}/exhausted", left == 0)
+        send(name, last.get(name, math.nan), bar=prog_bar)
+        send(f"{prefix}/{name}/is_release", answer.is_release)
+        send(f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
+    send(f"{prefix}/budget_left", left)
+    send(f"{prefix}/releases", holdout.budget - left)
+    send(f"{prefix}/exhausted", left == 0)
 
 
 def budget_left(answers: Mapping[str, Answer]) -> int:
@@ -78,21 +91,13 @@ def budget_left(answers: Mapping[str, Answer]) -> int:
     return min(answer.budget_left for answer in answers.values())
 
 
-def _send(
-    session: GuardSession,
-    name: str,
-    value: float,
-    *,
-    prog_bar: bool = False,
-    logger: bool | None = None,
-) -> None:
-    session.log(
-        name,
-        Published(value),
-        prog_bar=prog_bar,
-        logger=logger,  # None: if there is one
-        on_step=False,
-        on_epoch=True,
-        batch_size=1,
-        metric_attribute=name,  # so that Lightning does not look for it in the module
-    )
+def name_of_run(trainer: Any) -> str:
+    """Return the logger's folder (loggers without one are not asked) as a name, or the time."""
+    folder = None
+    if trainer.is_global_zero:
+        with contextlib.suppress(Exception):  # whatever a logger does, a label stops no run
+            folder = Path(trainer.logger.log_dir)
+    if folder is None:
+        start = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{trainer.state.fn.value} of {start}, process {os.getpid()}"
+    return as_run_name("/".join(folder.parts[-2:]))

@@ -1,14 +1,16 @@
-"""What a guard must know of the Trainer, the module and its own arguments before anything runs."""
+"""Checks of the Trainer, the module and the guard's arguments, made before anything runs."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from torch import nn
 from torch.utils.data import RandomSampler
+from torchmetrics import Metric
 
 from torch_holdout._shared.checks import require_whole
 from torch_holdout._shared.text import counted
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError, WeightsChangedError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.statistics import Statistic
 
@@ -18,7 +20,7 @@ _TAKEN = frozenset({"step", "epoch", "v_num", BUDGET_IN_BAR})
 
 
 def require_whole_loader(trainer: Any, stage: str) -> None:
-    """Refuse a Trainer that evaluates a part of the holdout, or publishes nothing."""
+    """Raise if the Trainer evaluates only a part of the holdout, or publishes nothing."""
     name = "limit_val_batches" if stage == "validate" else "limit_test_batches"
     limit = getattr(trainer, name)
     shortened = {
@@ -36,40 +38,31 @@ def require_whole_loader(trainer: Any, stage: str) -> None:
 
 
 def require_own_examples(trainer: Any) -> None:
-    """Refuse a strategy under which several ranks evaluate the same examples."""
+    """Raise if several ranks would evaluate the same examples."""
     sampling = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}
     parts = sampling.get("num_replicas", trainer.world_size)
     if parts != trainer.world_size:
         raise InvalidArgumentError(
             f"Expected each of {trainer.world_size} ranks to evaluate examples of its own, but "
             f"{type(trainer.strategy).__name__} cuts the data into {parts}: ranks that share a "
-            f"model's layers (tensor parallel) see the same. Use as many data-parallel ranks. "
-            f"Nothing was charged."
-        )
-
-
-def require_distinct(places: list[int], accounts: list[str], names: list[str]) -> None:
-    """Refuse guards of one stage that share a loader, a holdout or a statistic's name."""
-    if any(len(set(each)) != len(each) for each in (places, names, accounts)):
-        raise InvalidArgumentError(
-            f"Expected each guard to have its own loader, its own holdout and its own statistics' "
-            f"names, but got loaders {places}, holdouts {accounts} and statistics {names}."
+            f"model's layers (tensor parallel) see the same. Use data-parallel ranks only. Nothing "
+            f"was charged."
         )
 
 
 def require_loggable(names: Iterable[str]) -> None:
-    """Refuse statistics whose names Lightning or the guard logs something else under."""
+    """Raise if Lightning or the guard logs something else under a statistic's name."""
     for name in names:
         if name in _TAKEN or name.startswith("holdout/") or "/dataloader_idx_" in name:
             raise InvalidArgumentError(
                 f"Expected statistics' names that are free in the logs, but got {name!r}. Names "
                 f"that start with 'holdout/', names with '/dataloader_idx_' and {sorted(_TAKEN)} "
-                f"belong to the guard or to Lightning. Make the holdout with e.g. 'val_loss'."
+                f"belong to the guard or to Lightning. Name it e.g. 'val_loss' in the holdout."
             )
 
 
 def require_batches(step: Callable[..., Any]) -> None:
-    """Refuse a step that fetches its batches itself."""
+    """Raise if a step fetches its batches itself."""
     if "dataloader_iter" in inspect.signature(step).parameters:
         raise InvalidArgumentError(
             "Expected a step that takes a batch, but this one takes `dataloader_iter`, which hides "
@@ -77,8 +70,35 @@ def require_batches(step: Callable[..., Any]) -> None:
         )
 
 
+def require_eval(model: nn.Module) -> None:
+    """Raise unless a model's value for an example depends on that example and the weights only."""
+    for name, module in model.named_modules():
+        if _depends_on_batch_or_chance(module):
+            raise WeightsChangedError(
+                f"Expected every example's value to depend on that example and the weights only, "
+                f"but {name or 'the model'!r} ({type(module).__name__}) is in training mode or "
+                f"uses its batch. Call model.eval() before the pass; a BatchNorm needs running "
+                f"statistics. Nothing was charged."
+            )
+
+
+def _depends_on_batch_or_chance(module: nn.Module) -> bool:
+    # Only torch's own layers are known to be the same in both modes.
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return module.training or module.running_mean is None
+    if not module.training or isinstance(module, Metric):
+        return False
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
+        return module.track_running_stats
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    chance = getattr(module, "dropout", 0.0)  # recurrent and attention layers
+    drops = isinstance(chance, float) and chance > 0
+    return drops or isinstance(module, nn.RReLU) or not type(module).__module__.startswith("torch.")
+
+
 def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
-    """Refuse a shuffling loader where blocks are cut by the examples' numbers."""
+    """Raise if a loader shuffles although blocks are cut by the examples' numbers."""
     blockwise = [name for name, statistic in statistics.items() if statistic.needs_order]
     sampler = getattr(loader, "sampler", None)
     shuffled = isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False)
@@ -87,16 +107,6 @@ def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
             f"Expected a holdout loader that keeps the order, because the blocks of {blockwise} "
             f"are cut by the examples' numbers, but it shuffles. Use shuffle=False."
         )
-
-
-def require_loaders(loaders: Any) -> None:
-    """Refuse guess loaders that cannot be read again for every evaluation."""
-    for loader in () if loaders is None else listed(loaders):
-        if not isinstance(loader, Iterable) or isinstance(loader, Iterator | dict | str):
-            raise InvalidArgumentError(
-                f"Expected `guess_dataloaders` to be a DataLoader or a list of them, which can be "
-                f"read again for every evaluation, but got {type(loader).__name__}."
-            )
 
 
 def require_releases_left(holdout: ReusableHoldout) -> None:
@@ -139,5 +149,5 @@ def checked_indices(indices: Sequence[int]) -> tuple[int, ...]:
 
 
 def listed(loaders: Any) -> Iterable[Any]:
-    """Return one loader, or several, as several."""
+    """Return loaders as a sequence, also a single one."""
     return loaders if isinstance(loaders, list | tuple) else [loaders]

@@ -2,32 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
-from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.training.evaluation import DIFF
 from torch_holdout.training.interception import Interception, Step
 from torch_holdout.training.metric import ReusableHoldoutMetric
-from torch_holdout.training.requirements import require_distinct
 
-
-class Guard(Protocol):
-    """Declares what a session asks of a guard."""
-
-    holdout: ReusableHoldout
-    public: tuple[str, ...]
-    unguarded: Literal["raise", "drop"]
-    dataloader_idx: int
-    public_dataloaders: tuple[int, ...]
-
-    def _guarded_step(
-        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None: ...
-
-    def _accept_metrics(self) -> None: ...
-
-    def _warn_once(self, what: str) -> None: ...
+if TYPE_CHECKING:
+    from torch_holdout.training.guard import HoldoutGuardHooks
 
 
 class GuardSession:
@@ -35,44 +18,34 @@ class GuardSession:
 
     The first guard makes the session and the others share it. It is kept from setup to teardown,
     because a tuner takes the callbacks away while it runs the module.
-
-    Args:
-        guards: All guards of the stage, in the Trainer's order.
     """
 
-    def __init__(self, guards: Sequence[Guard]) -> None:
+    def __init__(
+        self, guards: Sequence["HoldoutGuardHooks"], trainer: Any, module: Any, step: str
+    ) -> None:
         self._guards = guards
-        self._interception: Interception | None = None
-        require_distinct(
-            [guard.dataloader_idx for guard in guards],
-            [guard.holdout.name for guard in guards],
-            [name for guard in guards for name in guard.holdout.statistics],
-        )
-
-    @property
-    def has_several_guards(self) -> bool:
-        """Whether names must say which holdout they belong to."""
-        return len(self._guards) > 1
-
-    def intercept(self, trainer: Any, module: Any, step: str) -> None:
-        """Wrap the module's step and trap ``log``, of the module and of every other callback."""
+        places = [guard.dataloader_idx for guard in guards]
+        holdouts = [guard.holdout.name for guard in guards]
+        names = [name for guard in guards for name in guard.holdout.statistics]
+        if any(len(set(each)) != len(each) for each in (places, names, holdouts)):
+            raise InvalidArgumentError(
+                f"Expected each guard to have its own loader, holdout and statistics' names, but "
+                f"got loaders {places}, holdouts {holdouts} and statistics {names}."
+            )
         self._interception = Interception(
             module,
-            [callback for callback in trainer.callbacks if callback not in self._guards],
+            [callback for callback in trainer.callbacks if callback not in guards],
             step=step,
             on_step=partial(self._route, trainer),
             on_log=partial(self._may_log, trainer),
         )
+        self.log = self._interception.log  # past the trap, for guarded values
+        self.restore = self._interception.restore
 
-    def restore(self) -> None:
-        """Put the module and the callbacks back as they were."""
-        if self._interception is not None:
-            self._interception.restore()
-            self._interception = None
-
-    def log(self, name: str, value: Any, **options: Any) -> None:
-        """Log a guarded value, past the trap."""
-        self._require_interception().log(name, value, **options)
+    @property
+    def has_several_guards(self) -> bool:
+        """Whether logged names must contain the holdout's name."""
+        return len(self._guards) > 1
 
     def require_guarded(self, loaders: int, stage: str) -> None:
         """Raise unless every loader is guarded or declared public."""
@@ -96,10 +69,10 @@ class GuardSession:
             if guard.dataloader_idx == index:
                 guard._guarded_step(trainer, step, args, kwargs)
                 return None  # outputs would carry raw values to every callback
-        with self._require_interception().opened():
+        with self._interception.opened():
             output = step(*args, **kwargs)
         for guard in self._guards:
-            guard._accept_metrics()
+            guard._watch.count()  # a public loader may update the module's own metrics
         return output
 
     def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -134,11 +107,6 @@ class GuardSession:
 
     def _public(self) -> set[int]:
         return {index for guard in self._guards for index in guard.public_dataloaders}
-
-    def _require_interception(self) -> Interception:
-        if self._interception is None:
-            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
-        return self._interception
 
 
 def _evaluating(trainer: Any) -> bool:

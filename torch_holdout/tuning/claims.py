@@ -1,7 +1,7 @@
-"""What may be claimed of a sweep's winner: a released value with its interval."""
+"""The claim of a sweep's winner: a released value with its interval."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import torch
@@ -9,11 +9,10 @@ from torch import nn
 
 from torch_holdout._fingerprints.weights import weights_fingerprint
 from torch_holdout._shared.checks import require_instance
-from torch_holdout._shared.text import counted, outwards
-from torch_holdout.bounds.certificate import Interval
+from torch_holdout._shared.text import outwards
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.training.eval_mode import require_eval
+from torch_holdout.training.requirements import budget_spent, require_eval
 
 FRESH = (
     "Asked again after it was chosen: that removes the bias of having picked the luckiest noise, "
@@ -22,7 +21,7 @@ FRESH = (
 
 
 class Pointer(NamedTuple):
-    """Where a trial's release stands in the ledger; what it is worth is asked there."""
+    """The position of a trial's release in the ledger, where its value is read."""
 
     trial: str
     step: int
@@ -88,13 +87,23 @@ def best_claim(
     if not known:
         raise HoldoutError(
             f"Expected a release of {statistic!r} by one of the trials on this account, but there "
-            f"is none, so nothing can be claimed: guesses and stale values are no claims."
+            f"is none, so nothing can be claimed: guesses and stale values do not count."
         )
     sign = 1 if holdout.statistics[statistic].mode == "max" else -1
     # The earliest of equals: a repeat of the same weights came later.
     best = max(known, key=lambda p: (sign * released[p.position].value, -p.position))
-    account = holdout.account
-    return _claim(released[best.position], account, trial=best.trial, step=best.step, fresh=False)
+    interval = released[best.position]
+    return Claim(
+        trial=best.trial,
+        step=best.step,
+        statistic=interval.statistic,
+        value=interval.value,
+        low=interval.low,
+        high=interval.high,
+        failure=interval.failure,
+        position=interval.position,
+        account=holdout.account,
+    )
 
 
 def reask(
@@ -139,8 +148,8 @@ def reask(
     require_instance("model", model, nn.Module)
     if claim.fresh or claim.account != holdout.account:
         raise InvalidArgumentError(
-            "Expected a claim of this account's study that has not been asked afresh yet; this one "
-            "has, or is another account's. Nothing was charged."
+            "Expected a claim of this account that has not been asked afresh yet, but this one has "
+            "been, or is another account's. Nothing was charged."
         )
     name, take = claim.statistic, values or _values_of(model, claim.statistic)
     training = {module: module.training for module in model.modules()}
@@ -169,26 +178,12 @@ def reask(
             module.training = mode
     if answer.kind == "exhausted":
         raise BudgetExhaustedError(
-            f"Expected a release left for the winner, but the budget of holdout "
-            f"{holdout.name!r} ({counted(holdout.budget, 'release')}) is spent. The claim "
-            f"stands as it is; plan one more next time."
+            f"{budget_spent(holdout)}, so the winner cannot be asked again. The claim stands as it "
+            f"is; plan one more next time."
         )
-    interval = holdout.interval(answer, claim.failure)
-    return _claim(interval, claim.account, trial=claim.trial, step=claim.step, fresh=True)
-
-
-def _claim(interval: Interval, account: str, *, trial: str, step: int, fresh: bool) -> Claim:
-    return Claim(
-        trial=trial,
-        step=step,
-        statistic=interval.statistic,
-        value=interval.value,
-        low=interval.low,
-        high=interval.high,
-        failure=interval.failure,
-        position=interval.position,
-        fresh=fresh,
-        account=account,
+    new = holdout.interval(answer, claim.failure)
+    return replace(
+        claim, value=new.value, low=new.low, high=new.high, position=new.position, fresh=True
     )
 
 

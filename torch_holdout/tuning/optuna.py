@@ -31,10 +31,8 @@ from torch_holdout.holdout.runs import as_run_name, named_run
 from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
-    bound_callback,
-    has_validated_fit,
     one_statistic,
-    require_beside_guard,
+    reporting_callback,
     require_shared,
     tells_the_value,
 )
@@ -99,7 +97,7 @@ def _run_name(trial: optuna.Trial) -> str:
 
 @final
 class SharedTrial:
-    """A trial's side of ``sharing``: what it was answered, told to the study.
+    """The trial inside ``sharing``: tells the study the trial's answers.
 
     Example:
         >>> import torch_holdout as th
@@ -137,7 +135,13 @@ class SharedTrial:
         ``PyTorchLightningPruningCallback``. One process per trial: DDP is refused.
         """
         require_shared(guard, self._holdout)
-        return bound_callback("HoldoutPruning", _PruningHooks, guard, self)
+
+        def tell(trainer: Any) -> None:
+            # The epoch, unless there are several validations in one.
+            step = max(trainer.current_epoch, self._step + 1)
+            self.report(guard.answers[self._statistic], step)
+
+        return reporting_callback("HoldoutPruning", guard, tell)
 
     def report(self, answer: Answer | None, step: int) -> None:
         """Tell the study an answer, e.g. ``metric.answer`` in a plain loop; prune if it says so.
@@ -154,7 +158,7 @@ class SharedTrial:
             return
         self._step = step
         if answer.is_release and answer.position is not None:
-            # A pointer, not a count: what it is worth is asked of the ledger.
+            # A pointer only: the value is read from the ledger.
             key = f"torch_holdout:{self._statistic}:{answer.position}"
             mark = {"trial": self._trial.number, "step": step, "account": self._account}
             self._trial.set_user_attr(key, mark)
@@ -168,10 +172,6 @@ class SharedTrial:
         self._trial.report(answer.value, step)
         if self._trial.should_prune():
             raise optuna.TrialPruned(f"Pruned at step {step} by a published value.")
-
-    def _answered(self, answer: Answer, epoch: int) -> None:
-        # The epoch, unless there are several validations in one.
-        self.report(answer, max(epoch, self._step + 1))
 
     def __repr__(self) -> str:
         return f"SharedTrial(trial={self._trial.number}, statistic={self._statistic!r})"
@@ -222,25 +222,6 @@ def claim(
         for pointer in _pointers(trial, name, account)
     ]
     return best_claim(pointers, holdout, name, failure)
-
-
-class _PruningHooks:
-    """Reports the guard's answers; bound to the guard's Lightning package."""
-
-    def __init__(self, guard: Any, shared: SharedTrial) -> None:
-        super().__init__()
-        self._guard = guard
-        self._shared = shared
-
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Refuse what is not supported before anything runs."""
-        require_beside_guard(trainer, self._guard, "pruning")
-
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report what the guard has published."""
-        if has_validated_fit(trainer):
-            answer = self._guard.answers[self._shared._statistic]
-            self._shared._answered(answer, trainer.current_epoch)
 
 
 def _require_direction(study: optuna.Study, holdout: ReusableHoldout, name: str) -> None:

@@ -27,7 +27,6 @@ import logging
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,10 +39,8 @@ from torch_holdout.holdout.runs import as_run_name, named_run
 from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
-    bound_callback,
-    has_validated_fit,
     one_statistic,
-    require_beside_guard,
+    reporting_callback,
     require_shared,
     tells_the_value,
 )
@@ -64,7 +61,7 @@ _log = logging.getLogger("torch_holdout")
 
 
 class _Trial:
-    """A running trial: the holdout it shares, and what became of its reports."""
+    """A running trial: the holdout it shares, and whether it has reported or withheld answers."""
 
     def __init__(self, holdout: ReusableHoldout) -> None:
         self.holdout = holdout
@@ -79,7 +76,7 @@ _running: ContextVar[_Trial | None] = ContextVar("running_trial", default=None)
 def sharing(
     train: Callable[[dict[str, Any], ReusableHoldout], None], holdout: ReusableHoldout
 ) -> Callable[[dict[str, Any]], None]:
-    """Make a Tune trainable of ``train(config, holdout)`` whose trials ask one account.
+    """Return a Tune trainable of ``train(config, holdout)`` whose trials ask one account.
 
     A trial on a spent holdout ends, whether it has started or not: its status is TERMINATED, its
     folder has a file ``holdout_exhausted.txt`` that says so, and what it reported before stands.
@@ -148,14 +145,22 @@ def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = Tr
     """
     require_shared(guard, _trial().holdout)
     names = [one_statistic(guard.holdout, name) for name in _listed(metrics)]
-    return bound_callback("HoldoutReport", _ReportHooks, guard, names, save_checkpoints)
+
+    def tell(trainer: Any) -> None:
+        answers = {name: guard.answers[name] for name in names}
+        with tempfile.TemporaryDirectory() as folder:
+            if save_checkpoints:
+                trainer.save_checkpoint(Path(folder) / CHECKPOINT)
+            report(answers, tune.Checkpoint.from_directory(folder) if save_checkpoints else None)
+
+    return reporting_callback("HoldoutReport", guard, tell)
 
 
 def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None:
     """Report answers to Tune, e.g. ``{"val_acc": metric.answer}`` in a plain loop.
 
     Args:
-        answers: By statistic. Nothing is reported if one of them says nothing of its trial: a
+        answers: By statistic. Nothing is reported if one of them does not describe its trial: a
             Ladder's guess, or None (a pass that asked nothing).
         checkpoint: A ``ray.tune.Checkpoint``.
 
@@ -217,35 +222,6 @@ def claim(
     return best_claim(pointers, holdout, name, failure)
 
 
-class _ReportHooks:
-    """Reports the guard's answers; bound to the guard's Lightning package."""
-
-    def __init__(self, guard: Any, names: list[str], save_checkpoints: bool) -> None:
-        super().__init__()
-        self._guard = guard
-        self._names = names
-        self._save_checkpoints = save_checkpoints
-
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Refuse what is not supported before anything runs."""
-        require_beside_guard(trainer, self._guard, "reporting")
-
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report what the guard has published."""
-        if has_validated_fit(trainer):
-            with self._checkpoint(trainer) as checkpoint:
-                report({name: self._guard.answers[name] for name in self._names}, checkpoint)
-
-    @contextmanager
-    def _checkpoint(self, trainer: Any) -> Iterator[Any]:
-        if not self._save_checkpoints:
-            yield None
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            trainer.save_checkpoint(Path(folder) / CHECKPOINT)
-            yield tune.Checkpoint.from_directory(folder)
-
-
 def _run(
     train: Callable[[dict[str, Any], ReusableHoldout], None],
     config: dict[str, Any],
@@ -259,12 +235,14 @@ def _run(
         with named_run(as_run_name(f"trial {tune.get_context().get_trial_name()}")):
             train(config, holdout)
     except BudgetExhaustedError as error:
-        _leave_word(str(error))
+        _log.warning(str(error))
+        note = Path(tune.get_context().get_trial_dir()) / EXHAUSTED
+        note.write_text(f"{error}\n")
         trial.withheld = True
     finally:
         _running.reset(token)
     if trial.withheld and not trial.reported:
-        # Tune breaks off the sweep when a trial ends without its metric: say that there is none.
+        # Tune breaks off the sweep when a trial ends without its metric: report NaN.
         nothing = Answer(math.nan, "exhausted", holdout.budget_left)
         parts = [_reported(name, nothing, trial.account) for name in holdout.statistics]
         tune.report({key: value for part in parts for key, value in part.items()})
@@ -284,8 +262,8 @@ def _trial() -> _Trial:
     trial = _running.get()
     if trial is None:
         raise InvalidArgumentError(
-            "Expected to be called in a trial of tune.Tuner(sharing(train, holdout)), which sees "
-            "to it that all trials ask one account."
+            "Expected to be called in a trial of tune.Tuner(sharing(train, holdout)), so that all "
+            "trials ask one account."
         )
     return trial
 
@@ -314,8 +292,3 @@ def _pointers(result: Any, name: str, account: str) -> Iterator[Pointer]:
 
 def _end(holdout: ReusableHoldout) -> NoReturn:
     raise BudgetExhaustedError(f"{budget_spent(holdout)}: the trial ends.")
-
-
-def _leave_word(text: str) -> None:
-    _log.warning(text)
-    (Path(tune.get_context().get_trial_dir()) / EXHAUSTED).write_text(f"{text}\n")

@@ -1,5 +1,6 @@
-"""What a sweep may be told: which answers count, of which statistic, from which callback."""
+"""Answers that a sweep may be told, and the callback that reports them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch_holdout._shared.checks import require_instance
@@ -46,7 +47,7 @@ def one_statistic(holdout: ReusableHoldout, name: str | None) -> str:
 def require_shared(guard: Any, holdout: ReusableHoldout) -> None:
     """Raise unless the guard asks this account, so that one budget holds for all trials."""
     require_instance("guard", guard, HoldoutGuardHooks)
-    own, shared = (_place(asked) for asked in (guard.holdout, holdout))
+    own, shared = ((asked.address, asked.name) for asked in (guard.holdout, holdout))
     if own != shared:
         raise InvalidArgumentError(
             f"Expected a guard on the shared holdout {shared[1]!r} in {shared[0]}, but its own is "
@@ -55,30 +56,37 @@ def require_shared(guard: Any, holdout: ReusableHoldout) -> None:
         )
 
 
-def bound_callback(name: str, hooks: type, guard: HoldoutGuardHooks, *arguments: Any) -> Any:
-    """Make ``hooks(guard, *arguments)`` a Callback of the guard's own Lightning package."""
-    return type(name, (hooks, _callback_class(guard)), {})(guard, *arguments)
+def reporting_callback(name: str, guard: HoldoutGuardHooks, tell: Callable[[Any], None]) -> Any:
+    """Return a Callback of the guard's own Lightning package that calls ``tell(trainer)``."""
+    return type(name, (_ReportingHooks, _callback_class(guard)), {})(guard, tell)
 
 
-def require_beside_guard(trainer: Any, guard: Any, callback: str) -> None:
-    """Raise unless the Trainer runs the guard too, in one process.
+class _ReportingHooks:
+    def __init__(self, guard: HoldoutGuardHooks, tell: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._guard = guard
+        self._tell = tell
 
-    Several ranks are refused because it is not settled which of them may end a trial for all.
-    """
-    if trainer.world_size > 1:
-        raise InvalidArgumentError(
-            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
-            f"trial under DDP is not supported. Use devices=1, or a guard without this callback."
-        )
-    if guard not in trainer.callbacks:
-        raise InvalidArgumentError(
-            f"Expected the guard among the Trainer's callbacks, next to the {callback} callback."
-        )
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Raise unless the Trainer runs the guard too, in one process.
 
+        Several ranks are refused because it is not settled which of them may end a trial for all.
+        """
+        if trainer.world_size > 1:
+            raise InvalidArgumentError(
+                f"Expected trials of one process, but this Trainer has {trainer.world_size}: "
+                f"ending a trial under DDP is not supported. Use devices=1, or a guard without "
+                f"this callback."
+            )
+        if self._guard not in trainer.callbacks:
+            raise InvalidArgumentError(
+                f"Expected the guard among the Trainer's callbacks, next to {type(self).__name__}."
+            )
 
-def has_validated_fit(trainer: Any) -> bool:
-    """Whether the validation that has just ended is one of a fit, and no sanity check."""
-    return bool(trainer.state.fn == "fit" and not trainer.sanity_checking)
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Report the answers that the guard has published in a fit."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._tell(trainer)
 
 
 def _callback_class(guard: HoldoutGuardHooks) -> type:
@@ -88,7 +96,3 @@ def _callback_class(guard: HoldoutGuardHooks) -> type:
     raise InvalidArgumentError(
         "Expected a HoldoutGuard from torch_holdout.lightning or torch_holdout.pytorch_lightning."
     )
-
-
-def _place(holdout: ReusableHoldout) -> tuple[str, str]:
-    return holdout.address, holdout.name
