@@ -16,8 +16,7 @@ import sqlalchemy as sa
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.chains import chained, first_link, parsed
-from torch_holdout.ledger.schema import records
+from torch_holdout.ledger.chains import chained, parsed
 from torch_holdout.ledger.statements import INSERT_CHARGE, UPDATE_RECORDS
 
 ChargePurpose = Literal["prediction", "distillation", "validation"]
@@ -78,16 +77,8 @@ class RecordsSummary:
     @classmethod
     def of_row(cls, row: Any, address: str) -> "RecordsSummary":
         """Read a row of the records' table."""
-        return cls(
-            name=row.name,
-            registration=parsed(row, address),
-            fingerprinted=row.fingerprint is not None,
-            capacity=row.capacity,
-            spent=row.spent,
-            queries=row.queries,
-            charges=row.charges,
-            variation=row.variation,
-        )
+        counters = (row.capacity, row.spent, row.queries, row.charges, row.variation)
+        return cls(row.name, parsed(row, address), row.fingerprint is not None, *counters)
 
 
 @final
@@ -148,10 +139,8 @@ class RecordsAccount:
         position = self._row.charges + 1
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, position, row)
-        self._connection.execute(
-            INSERT_CHARGE,
-            {"records_id": self._row.id, "position": position, "chain": chain, **row},
-        )
+        own = {"records_id": self._row.id, "position": position, "chain": chain}
+        self._connection.execute(INSERT_CHARGE, own | row)
         self.spent += entry.charge
         self.queries += entry.queries
         self._connection.execute(
@@ -206,22 +195,3 @@ class Debit:
                 seeded=self.seeded,
             )
         )
-
-
-def new_records(
-    account: str, name: str, registration: str, keyed: str | None, capacity: int
-) -> sa.Insert:
-    """Return the statement that makes an account nothing has been charged to."""
-    return records.insert().values(
-        account=account,
-        name=name,
-        registration=registration,
-        fingerprint=keyed,
-        capacity=capacity,
-        spent=0,
-        queries=0,
-        charges=0,
-        variation=0,
-        chain=first_link(name),
-        created_at=now(),
-    )
