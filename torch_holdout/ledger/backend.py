@@ -29,12 +29,26 @@ class Backend(Protocol):
 
     def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
         """Open a transaction. Nothing has been asked yet, so only this may be tried again."""
+        connection = engine.connect().execution_options(reads_only=reads_only)
+        try:
+            connection.begin()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def explain(self, error: Exception, *, committing: bool) -> LedgerError:
-        """Say what went wrong inside a transaction, without a row's content."""
+        """Return an error for a failure inside a transaction, without a row's content."""
+        why = str(getattr(error, "orig", None) or type(error).__name__)
+        return LedgerError(
+            f"The ledger {self.address} could not be used ({why}); nothing was released. If "
+            f"another process holds it, try again; if the disk is full or the file damaged, repair "
+            f"that first."
+        )
 
     def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
-        """Keep other threads out where the database itself cannot."""
+        """Keep other threads out where the database itself cannot; by default it can."""
+        return contextlib.nullcontext()
 
     def exists(self) -> bool:
         """Whether there is something to open."""
@@ -50,17 +64,6 @@ def quiet_engine(url: str, **options: Any) -> sa.Engine:
     """Return an engine that logs no rows: they hold secrets, whatever level is set."""
     logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGER}").setLevel(logging.WARNING)
     return sa.create_engine(url, hide_parameters=True, logging_name=_LOGGER, **options)
-
-
-def begun(engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
-    """Return a connection with an open transaction."""
-    connection = engine.connect().execution_options(reads_only=reads_only)
-    try:
-        connection.begin()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def fill(connection: sa.Connection) -> None:

@@ -24,7 +24,7 @@ def backend_for(url: str) -> Backend:
     if parsed.drivername == "memory" and plain:
         return MemoryBackend.named(parsed.host)
     if parsed.drivername == "sqlite":
-        return SqliteBackend.of(parsed, url)
+        return SqliteBackend(parsed, url)
     if parsed.drivername.startswith("postgres"):
         return PostgresBackend.named(parsed)
     raise LedgerError(f"Expected a ledger URL like {_SUPPORTED}, but got {parsed}.")

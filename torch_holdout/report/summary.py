@@ -1,5 +1,6 @@
 """What a report says of a ledger: plain data for the page, for JSON and for the verdict."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -190,16 +191,7 @@ def answers_of(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]
 def shown(answer: Recorded, intervals: Intervals) -> Shown:
     """Return an answer with its interval."""
     interval = intervals.of(answer)
-    return Shown(
-        position=answer.position,
-        asked_at=answer.asked_at,
-        run=answer.run,
-        statistic=answer.statistic,
-        kind=answer.kind,
-        value=answer.value,
-        low=interval.low,
-        high=interval.high,
-    )
+    return Shown(**vars(answer), low=interval.low, high=interval.high)
 
 
 def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
@@ -228,9 +220,7 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
         latest=tuple(shown(answer, intervals) for answer in reversed(answers[-LATEST:])),
         refused=sum(refusal.count for refusal in refusals),
         first_at=answers[0].asked_at if answers else None,
-        last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals])
-        if answers
-        else None,
+        last_at=_last(answers, refusals) if answers else None,
     )
 
 
@@ -273,32 +263,37 @@ def _statistic(
         ),
         runs_left_out=max(0, len(runs) - RUNS),
         runs_released=len({answer.run for answer in released}),
-        stale=tuple(_stale(refusal, last_of) for refusal in refusals),
+        stale=tuple(Stale(**vars(late), value=last_of.get(late.run)) for late in refusals),
     )
 
 
-def _best(released: Sequence[Recorded], mode: str) -> Recorded | None:
+def _best(answers: Sequence[Recorded], mode: str) -> Recorded | None:
     """Return the best release, the earliest of equals."""
     sign = 1 if mode == "max" else -1
+    released = [answer for answer in answers if answer.kind == "release"]
     return max(released, key=lambda a: (sign * a.value, -a.position), default=None)
+
+
+def _last(answers: list[Recorded], refusals: list[Refusal]) -> str:
+    return max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals])
 
 
 def _runs(
     answers: list[Recorded], refusals: list[Refusal], mode: str
 ) -> list[tuple[str | None, list[Recorded], list[Refusal]]]:
     """Return the runs with their answers and refusals, the best release first."""
-    found: dict[str | None, tuple[list[Recorded], list[Refusal]]] = {}
+    runs: dict[str | None, tuple[list[Recorded], list[Refusal]]] = {}
     for answer in answers:
-        found.setdefault(answer.run, ([], []))[0].append(answer)
+        runs.setdefault(answer.run, ([], []))[0].append(answer)
     for refusal in refusals:
-        found.setdefault(refusal.run, ([], []))[1].append(refusal)
+        runs.setdefault(refusal.run, ([], []))[1].append(refusal)
     sign = 1 if mode == "max" else -1
 
-    def worth(own: list[Recorded]) -> float:
-        return max((sign * a.value for a in own if a.kind == "release"), default=-float("inf"))
+    def rank(item: tuple[str | None, tuple[list[Recorded], list[Refusal]]]) -> float:
+        best = _best(item[1][0], mode)
+        return math.inf if best is None else -sign * best.value
 
-    ordered = sorted(found.items(), key=lambda item: -worth(item[1][0]))
-    return [(run, own, refused) for run, (own, refused) in ordered]
+    return [(run, *own) for run, own in sorted(runs.items(), key=rank)]
 
 
 def _run(
@@ -308,28 +303,17 @@ def _run(
     mode: str,
     intervals: Intervals,
 ) -> Run:
-    released = [answer for answer in answers if answer.kind == "release"]
-    best = _best(released, mode)
+    releases = sum(answer.kind == "release" for answer in answers)
+    best = _best(answers, mode)
     return Run(
         name=name,
         questions=len(answers),
-        releases=len(released),
-        guesses=len(answers) - len(released),
+        releases=releases,
+        guesses=len(answers) - releases,
         refused=sum(refusal.count for refusal in refusals),
         best=None if best is None else shown(best, intervals),
         last=answers[-1] if answers else None,
         first_at=min([a.asked_at for a in answers[:1]] + [r.first_at for r in refusals]),
-        last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals]),
+        last_at=_last(answers, refusals),
         trail=tuple((answer.kind, answer.value) for answer in thinned(answers, TRAIL)),
-    )
-
-
-def _stale(refusal: Refusal, last_of: dict[str | None, float]) -> Stale:
-    return Stale(
-        statistic=refusal.statistic,
-        run=refusal.run,
-        value=last_of.get(refusal.run),
-        count=refusal.count,
-        first_at=refusal.first_at,
-        last_at=refusal.last_at,
     )

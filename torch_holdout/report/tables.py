@@ -12,10 +12,7 @@ from torch_holdout.ledger import Ledger
 from torch_holdout.report import verdict
 from torch_holdout.report.summary import Report, answers_of, chosen, shown
 
-COLUMNS = (
-    *("holdout", "position", "asked_at", "run", "statistic", "kind"),
-    *("value", "low", "high"),
-)
+COLUMNS = "holdout,position,asked_at,run,statistic,kind,value,low,high".split(",")  # noqa: SIM905
 
 
 def content(report: Report) -> dict[str, Any]:
@@ -27,14 +24,14 @@ def content(report: Report) -> dict[str, Any]:
         ()
     """
     whole = asdict(report)
-    for found, holdout in zip(whole["holdouts"], report.holdouts, strict=True):
-        found["headline"] = verdict.headline(holdout)
-        found["verdict"] = list(map(asdict, verdict.verdict(holdout)))
-        found["not_promised"] = verdict.not_promised(holdout)
-    for found, records in zip(whole["records"], report.records, strict=True):
-        found["headline"] = verdict.records_headline(records)
-        found["verdict"] = list(map(asdict, verdict.records_verdict(records)))
-        found["not_promised"] = verdict.records_not_promised(records)
+    for account, holdout in zip(whole["holdouts"], report.holdouts, strict=True):
+        account["headline"] = verdict.headline(holdout)
+        account["verdict"] = list(map(asdict, verdict.verdict(holdout)))
+        account["not_promised"] = verdict.not_promised(holdout)
+    for account, records in zip(whole["records"], report.records, strict=True):
+        account["headline"] = verdict.records_headline(records)
+        account["verdict"] = list(map(asdict, verdict.records_verdict(records)))
+        account["not_promised"] = verdict.records_not_promised(records)
     return whole
 
 

@@ -1,6 +1,5 @@
 """A PostgreSQL database: one budget for many machines."""
 
-import contextlib
 import os
 import time
 import weakref
@@ -13,13 +12,20 @@ from sqlalchemy.engine import URL
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import (
     WAIT_SECONDS,
+    Backend,
     cause_of,
     damaged_ledger,
     fill,
     stored_version,
     upgrade,
 )
-from torch_holdout.ledger.postgres.connections import end, load_driver, pooled_engine
+from torch_holdout.ledger.postgres.connections import (
+    canonical_address,
+    connection_parameters,
+    end,
+    load_driver,
+    pooled_engine,
+)
 from torch_holdout.ledger.postgres.errors import (
     STATEMENT_SECONDS,
     is_busy,
@@ -32,7 +38,6 @@ from torch_holdout.ledger.postgres.schema import (
     missing_privileges,
     schema_problems,
 )
-from torch_holdout.ledger.postgres.url import canonical_address, connection_parameters
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
 _CREATION_LOCK = 0x7468_6F6C  # one process at a time makes or upgrades the tables
@@ -51,7 +56,7 @@ _BEGIN_WRITING = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_BEGIN}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_BEGIN}"
 
 
-class PostgresBackend:
+class PostgresBackend(Backend):
     """Tables in the schema ``torch_holdout`` of a PostgreSQL database.
 
     A writer locks its account's row until the commit, and the server answers the commit only when
@@ -76,10 +81,10 @@ class PostgresBackend:
         """Return this process's backend for a URL: ledgers with one address share connections."""
         parameters = connection_parameters(url)
         address = canonical_address(parameters)
-        found = cls._named.get(address)
-        if found is None:
-            found = cls._named[address] = cls(parameters)
-        return found
+        backend = cls._named.get(address)
+        if backend is None:
+            backend = cls._named[address] = cls(parameters)
+        return backend
 
     def connect(self, *, create: bool) -> sa.Engine:
         """Make the tables if there are none, check them, and return the engine."""
@@ -122,10 +127,6 @@ class PostgresBackend:
                 f"asking the same query again then costs nothing."
             )
         return LedgerError(f"{sentence(cause, self.address)} Nothing was released.")
-
-    def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
-        """The server locks rows."""
-        return contextlib.nullcontext()
 
     def exists(self) -> bool:
         """Whether the database has the ledger's tables."""

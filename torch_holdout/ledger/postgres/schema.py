@@ -54,15 +54,25 @@ def schema_problems(connection: sa.Connection, address: str) -> list[str]:
     if not any(row[0] == "th_ledger" for row in relations):
         return ["the table th_ledger is missing"]
     tables = tables_of(stored_version(connection, address, FIRST_VERSION))
-    found = [
+    columns = {
+        (table.name, column.name, _type_name(column), not column.nullable)
+        for table in tables
+        for column in table.columns
+    }
+    indexes = {(table.name, str(index.name), True) for table in tables for index in table.indexes}
+    constraints = {
+        (table, kind, _plain(text) if kind == "c" else tuple(names), valid)
+        for table, kind, valid, text, names in _rows(connection, _CONSTRAINTS)
+    }
+    problems = [
         *_relation_problems(relations, {table.name for table in tables}),
-        *_differences("column", _columns(connection), _expected_columns(tables)),
-        *_differences("constraint", _constraints(connection), _expected_constraints(tables)),
-        *_differences("index", _indexes(connection), _expected_indexes(tables)),
+        *_differences("column", set(_rows(connection, _COLUMNS)), columns),
+        *_differences("constraint", constraints, _expected_constraints(tables)),
+        *_differences("index", set(_rows(connection, _INDEXES)), indexes),
         *(f"{name} has a trigger or rule" for name, _ in _rows(connection, _PROGRAMS)),
         *(f"the foreign keys of {row[0]} are off" for row in _rows(connection, _DISABLED)),
     ]
-    return sorted(set(found)) or key_problems(connection)
+    return sorted(set(problems)) or key_problems(connection)
 
 
 def missing_privileges(connection: sa.Connection) -> list[tuple[str, str, str]]:
@@ -106,30 +116,11 @@ def _differences(what: str, actual: set[Any], expected: set[Any]) -> list[str]:
     return lacking + [f"{item[0]} has another {what}" for item in actual - expected]
 
 
-def _columns(connection: sa.Connection) -> set[Any]:
-    return {tuple(row) for row in _rows(connection, _COLUMNS)}
-
-
-def _expected_columns(tables: list[sa.Table]) -> set[Any]:
-    return {
-        (table.name, column.name, _type_name(column), not column.nullable)
-        for table in tables
-        for column in table.columns
-    }
-
-
 def _type_name(column: sa.Column[Any]) -> str:
     name = str(
         column.type.compile(dialect=sa.make_url("postgresql+psycopg://").get_dialect()())
     ).lower()
     return name.replace("varchar", "character varying")
-
-
-def _constraints(connection: sa.Connection) -> set[Any]:
-    return {
-        (table, kind, _plain(text) if kind == "c" else tuple(columns), valid)
-        for table, kind, valid, text, columns in _rows(connection, _CONSTRAINTS)
-    }
 
 
 def _expected_constraints(tables: list[sa.Table]) -> set[Any]:
@@ -149,16 +140,8 @@ def _plain(condition: str) -> str:
     return text.replace("(", "").replace(")", "")
 
 
-def _indexes(connection: sa.Connection) -> set[Any]:
-    return {tuple(row) for row in _rows(connection, _INDEXES)}
-
-
-def _expected_indexes(tables: list[sa.Table]) -> set[Any]:
-    return {(table.name, str(index.name), True) for table in tables for index in table.indexes}
-
-
-def _rows(connection: sa.Connection, statement: str) -> list[Any]:
-    return list(connection.execute(sa.text(statement.format(schema=SCHEMA))))
+def _rows(connection: sa.Connection, statement: str) -> list[tuple[Any, ...]]:
+    return list(map(tuple, connection.execute(sa.text(statement.format(schema=SCHEMA)))))
 
 
 _KINDS: dict[type, str] = {
