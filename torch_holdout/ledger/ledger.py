@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
-from torch_holdout.ledger import schema
+from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
@@ -17,7 +17,6 @@ from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
-from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
 
 
 @final
@@ -93,9 +92,7 @@ class Ledger:
         An account whose budget is not the handle's was edited, and is refused.
         """
         with self._transaction() as connection:
-            row = connection.execute(LOCK_HOLDOUT, {"which": account}).one_or_none()
-            if row is None:
-                raise self._gone(account)
+            row = self._row(connection, statements.LOCK_HOLDOUT, account)
             if budget not in (None, row.budget):
                 raise damaged(row.name, self.address)
             yield Account(connection, row)
@@ -103,7 +100,7 @@ class Ledger:
     def summary(self, account: str, *, check: bool = False) -> Summary:
         """Read an account's counters without blocking anyone; ``check`` its rows first."""
         with self._transaction(reads_only=True) as connection:
-            row = self._row(connection, schema.holdouts, account)
+            row = self._row(connection, statements.HOLDOUT, account)
             if check:
                 require_holdout_fits(connection, row, self.address)
             return Summary.of_row(row, self.address)
@@ -111,8 +108,7 @@ class Ledger:
     def releases(self, account: str) -> int:
         """Read how many releases an account has made."""
         with self._transaction(reads_only=True) as connection:
-            columns = (schema.holdouts.c.releases,)
-            return int(self._row(connection, schema.holdouts, account, *columns).releases)
+            return int(self._row(connection, statements.RELEASES, account).releases)
 
     def answers(self, account: str) -> list[Recorded]:
         """List what has been answered, oldest first."""
@@ -191,15 +187,14 @@ class Ledger:
     def records(self, account: str) -> Iterator[RecordsAccount]:
         """Open a records account exclusively; leaving the block commits, an exception undoes."""
         with self._transaction() as connection:
-            row = connection.execute(LOCK_RECORDS, {"which": account}).one_or_none()
-            if row is None:
-                raise self._gone(account)
-            yield RecordsAccount(connection, row)
+            yield RecordsAccount(
+                connection, self._row(connection, statements.LOCK_RECORDS, account)
+            )
 
     def records_summary(self, account: str, *, check: bool = False) -> RecordsSummary:
         """Read a records account's counters without blocking anyone."""
         with self._transaction(reads_only=True) as connection:
-            row = self._row(connection, schema.records, account)
+            row = self._row(connection, statements.RECORDS, account)
             if check:
                 require_records_fit(connection, row, self.address)
             return RecordsSummary.of_row(row, self.address)
@@ -253,9 +248,8 @@ class Ledger:
                 )
         return row
 
-    def _row(self, connection: sa.Connection, table: sa.Table, account: str, *columns: Any) -> Any:
-        chosen = sa.select(*(columns or table.c)).where(table.c.account == account)
-        row = connection.execute(chosen).one_or_none()
+    def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
+        row = connection.execute(statement, {"which": account}).one_or_none()
         if row is None:
             raise self._gone(account)
         return row

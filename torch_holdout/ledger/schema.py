@@ -5,9 +5,7 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-from torch_holdout.accounting.picos import PICO as PICO  # charges and counters are in these
-
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 3  # charges and their counters are in picos, as accounting has them
 WITH_RECORDS, WITH_RUNS = 2, 3  # the versions that added them
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up

@@ -24,12 +24,20 @@ _OF_ROUND = (
 )
 
 
+def _account(*columns: sa.Column[Any]) -> sa.Select[Any]:
+    return sa.select(*columns).where(columns[0].table.c.account == sa.bindparam("which"))
+
+
 def _locked(table: sa.Table) -> sa.Select[Any]:
     # Without the registration, which may be long and is not needed to answer.
-    columns = [column for column in table.c if column.name != "registration"]
-    return sa.select(*columns).where(table.c.account == sa.bindparam("which")).with_for_update()
+    return _account(*(c for c in table.c if c.name != "registration")).with_for_update()
 
 
+HOLDOUT, RECORDS, RELEASES = (
+    _account(*holdouts.c),
+    _account(*records.c),
+    _account(holdouts.c.releases),
+)
 LOCK_HOLDOUT, LOCK_RECORDS = _locked(holdouts), _locked(records)
 FIND = _ANSWER.where(queries.c.query == sa.bindparam("query"), queries.c.attempt == 0)
 LAST_RELEASE = (

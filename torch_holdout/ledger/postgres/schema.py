@@ -10,6 +10,13 @@ from torch_holdout.ledger.schema import metadata, thresholds
 SCHEMA = "torch_holdout"
 FIRST_VERSION = 2  # none was released with version 1
 
+LEDGER_TABLE = """
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = '{schema}' AND c.relname = 'th_ledger'"""
+SIZE = """
+    SELECT count(c.oid) FROM pg_namespace n LEFT JOIN pg_class c ON n.oid = c.relnamespace
+    WHERE n.nspname = '{schema}' GROUP BY n.oid"""
+USABLE = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = '{schema}'"
 _RELATIONS = """
     SELECT c.relname, c.relkind::text, c.relpersistence::text, c.relrowsecurity,
            pg_get_userbyid(c.relowner)
@@ -50,7 +57,7 @@ _DISABLED = """
 
 def schema_problems(connection: sa.Connection, address: str) -> list[str]:
     """List where the tables differ from those of a ledger."""
-    relations = _rows(connection, _RELATIONS)
+    relations = catalogue(connection, _RELATIONS)
     if not any(row[0] == "th_ledger" for row in relations):
         return ["the table th_ledger is missing"]
     tables = tables_of(stored_version(connection, address, FIRST_VERSION))
@@ -62,23 +69,28 @@ def schema_problems(connection: sa.Connection, address: str) -> list[str]:
     indexes = {(table.name, str(index.name), True) for table in tables for index in table.indexes}
     constraints = {
         (table, kind, _plain(text) if kind == "c" else tuple(names), valid)
-        for table, kind, valid, text, names in _rows(connection, _CONSTRAINTS)
+        for table, kind, valid, text, names in catalogue(connection, _CONSTRAINTS)
     }
     problems = [
         *_relation_problems(relations, {table.name for table in tables}),
-        *_differences("column", set(_rows(connection, _COLUMNS)), columns),
+        *_differences("column", set(catalogue(connection, _COLUMNS)), columns),
         *_differences("constraint", constraints, _expected_constraints(tables)),
-        *_differences("index", set(_rows(connection, _INDEXES)), indexes),
-        *(f"{name} has a trigger or rule" for name, _ in _rows(connection, _PROGRAMS)),
-        *(f"the foreign keys of {row[0]} are off" for row in _rows(connection, _DISABLED)),
+        *_differences("index", set(catalogue(connection, _INDEXES)), indexes),
+        *(f"{name} has a trigger or rule" for name, _ in catalogue(connection, _PROGRAMS)),
+        *(f"the foreign keys of {row[0]} are off" for row in catalogue(connection, _DISABLED)),
     ]
     return sorted(set(problems)) or key_problems(connection)
+
+
+def catalogue(connection: sa.Connection, statement: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query of the catalogue about the ledger's schema."""
+    return list(map(tuple, connection.execute(sa.text(statement.format(schema=SCHEMA)))))
 
 
 def missing_privileges(connection: sa.Connection) -> list[tuple[str, str, str]]:
     """List (table, owner, privilege) for what this role may not do and would have to."""
     missing = []
-    for name, *_, owner in sorted(_rows(connection, _RELATIONS)):
+    for name, *_, owner in sorted(catalogue(connection, _RELATIONS)):
         for privilege in _needed(name):
             allowed = connection.execute(
                 sa.select(sa.func.has_table_privilege(f"{SCHEMA}.{name}", privilege))
@@ -138,10 +150,6 @@ def _expected_constraints(tables: list[sa.Table]) -> set[Any]:
 def _plain(condition: str) -> str:
     text = "".join(condition.lower().split()).removeprefix("check")
     return text.replace("(", "").replace(")", "")
-
-
-def _rows(connection: sa.Connection, statement: str) -> list[tuple[Any, ...]]:
-    return list(map(tuple, connection.execute(sa.text(statement.format(schema=SCHEMA)))))
 
 
 _KINDS: dict[type, str] = {
