@@ -9,21 +9,9 @@ from itertools import pairwise
 from typing import final
 
 from torch_holdout._shared.text import counted
-from torch_holdout.report.records import RecordsReport
-from torch_holdout.report.summary import Run, Shown, Stale, StatisticReport
+from torch_holdout.report import wording
+from torch_holdout.report.summary import RecordsReport, Run, Shown, Stale, StatisticReport
 from torch_holdout.report.svg import circle, cross, diamond, element, picture, text, ticks, titled
-from torch_holdout.report.wording import (
-    clock_text,
-    day_text,
-    decimals_for,
-    fixed_text,
-    interval_text,
-    moment,
-    moment_text,
-    named,
-    of_run,
-    value_text,
-)
 
 WIDE, NARROW = 912.0, 350.0
 _TICK_ROOM = 104.0
@@ -117,7 +105,7 @@ class _ValuesChart:
         low, high = value_range(statistic)
         self.y_ticks = ticks(low, high, 5 if narrow else 7)
         places = _places(self.y_ticks)
-        self.y_labels = [fixed_text(value, places) for value in self.y_ticks]
+        self.y_labels = [wording.fixed_text(value, places) for value in self.y_ticks]
         left = 12 + _LETTER * max(map(len, self.y_labels), default=1)
         self.stale = [s for s in statistic.stale if s.value is not None][:STALE_DRAWN]
         strip = (64.0 if narrow else 132.0) if statistic.stale else 0.0
@@ -172,13 +160,13 @@ class _ValuesChart:
 
     def _when(self, shown: Shown) -> str:
         drawn = self.statistic.drawn
-        at, first, last = (moment(s.asked_at) for s in (shown, drawn[0], drawn[-1]))
+        at, first, last = (wording.moment(s.asked_at) for s in (shown, drawn[0], drawn[-1]))
         if at is None or first is None or last is None:
             return ""
         if first.date() == last.date():
-            return clock_text(at)
+            return wording.clock_text(at)
         long = (last - first).days > 20 or self.narrow
-        return day_text(at) if long else f"{day_text(at)} {clock_text(at)}"
+        return wording.day_text(at) if long else f"{wording.day_text(at)} {wording.clock_text(at)}"
 
     def _strip(self) -> str:
         """Shade what came after the budget was gone."""
@@ -205,8 +193,8 @@ class _ValuesChart:
         if not self.narrow:  # no room for a number each
             mark += _quiet(f"\u00d7{stale.count:,}", x, below)
         asked = f"stale: {counted(stale.count, 'question')} came after the budget was gone"
-        said = f"{value_text(value, self.statistic.step)}, {asked}"
-        return titled(mark, f"{said}{of_run(stale.run)}")
+        said = f"{wording.value_text(value, self.statistic.step)}, {asked}"
+        return titled(mark, f"{said}{wording.of_run(stale.run)}")
 
     def _bands(self) -> list[str]:
         """Draw the certificate: where the truth of each released answer lies."""
@@ -245,19 +233,20 @@ class _ValuesChart:
     def _said(self, shown: Shown) -> str:
         step = self.statistic.step
         return (
-            f"{value_text(shown.value, step)}, a {shown.kind}: the truth lies in "
-            f"{interval_text(shown.low, shown.high, step)}. Question {shown.position:,}"
-            f"{of_run(shown.run)}, {moment_text(shown.asked_at)}"
+            f"{wording.value_text(shown.value, step)}, a {shown.kind}: the truth lies in "
+            f"{wording.interval_text(shown.low, shown.high, step)}. Question {shown.position:,}"
+            f"{wording.of_run(shown.run)}, {wording.moment_text(shown.asked_at)}"
         )
 
 
 def chart_label(statistic: StatisticReport) -> str:
     """Say in words what the chart shows."""
-    values = [shown.value for shown in statistic.drawn]
+    values = sorted(shown.value for shown in statistic.drawn)
+    lowest, highest = (wording.value_text(values[end], statistic.step) for end in (0, -1))
     label = (
-        f"Published values of {named(statistic.name)} by question: "
+        f"Published values of {wording.named(statistic.name)} by question: "
         f"{counted(statistic.releases, 'release')} and {counted(statistic.guesses, 'guess')}, from "
-        f"{value_text(min(values), statistic.step)} to {value_text(max(values), statistic.step)}."
+        f"{lowest} to {highest}."
     )
     if statistic.stale:
         late = counted(sum(s.count for s in statistic.stale), "question")
@@ -291,7 +280,9 @@ def run_interval(run: Run, statistic: StatisticReport) -> str:
         element("line", x1=low, y1=9, x2=high, y2=9, class_="band", stroke_width=9),
         circle(x(run.best.value), 9, 4),
     ]
-    label = f"the truth lies in {interval_text(run.best.low, run.best.high, statistic.step)}"
+    label = (
+        f"the truth lies in {wording.interval_text(run.best.low, run.best.high, statistic.step)}"
+    )
     return picture("".join(parts), 150, 18, label, class_="range")
 
 
@@ -309,13 +300,13 @@ def charges_chart(records: RecordsReport, *, narrow: bool = False) -> str:
         parts.append(element("line", x1=52, y1=place, x2=width - 8, y2=place, class_=style))
         label = f"{100 * share:.0f} %"
         parts.append(text(label, 46, place + 4.5, class_="label", text_anchor="end"))
-    places, before = [], records.steps[0]
-    for position, share in records.steps:
-        places += [(x(position), y(before[1])), (x(position), y(share))]
-        before = (position, share)
-    corners = [(x.start, y(0)), *places[1:], (x.end, y(0))]
+    first, *_ = records.steps
+    places = [(x(first[0]), y(first[1]))]
+    for (_, before), (position, share) in pairwise(records.steps):
+        places += [(x(position), y(before)), (x(position), y(share))]
+    corners = [(x.start, y(0)), *places, (x.end, y(0))]
     parts.append(element("polygon", points=_points(corners), class_="area"))
-    parts.append(element("polyline", points=_points(places[1:]), class_="spending"))
+    parts.append(element("polyline", points=_points(places), class_="spending"))
     for position, anchor in ((records.steps[0][0], "start"), (records.steps[-1][0], "end")):
         where = (x(position), height - 10)
         parts.append(text(f"charge {position:,}", *where, class_="label", text_anchor=anchor))
@@ -344,7 +335,7 @@ def _places(values: Sequence[float]) -> int:
     gaps = [b - a for a, b in pairwise(values)]
     if not gaps:
         return 2
-    places = decimals_for(min(gaps))
+    places = wording.decimals_for(min(gaps))
     # A step of 0.25 needs one more than its size says.
     exact = all(abs(round(value, places) - value) < 1e-9 for value in values)
     return places if exact else places + 1

@@ -1,9 +1,11 @@
 """What a report says of a ledger: plain data for the page, for JSON and for the verdict."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from itertools import accumulate
+from typing import TypeVar, final
 
 from torch_holdout._shared.checks import require_failure
 from torch_holdout.bounds.certificate import Certificate
@@ -12,13 +14,14 @@ from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.results import Status
 from torch_holdout.ledger import Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
+from torch_holdout.ledger.records import Charged
 from torch_holdout.ledger.registration import StoredStatistic
-from torch_holdout.report.records import RecordsReport, records_report
-from torch_holdout.report.thinning import DRAWN, thinned
+from torch_holdout.prediction.status import PredictionStatus, records_status
+from torch_holdout.report.wording import parameters_text
 
-LATEST = 25
-RUNS = 100
-TRAIL = 40
+DRAWN = 600  # releases with their intervals, over all statistics of an account
+LATEST, RUNS, TRAIL = 25, 100, 40
+Item = TypeVar("Item")
 
 
 @final
@@ -125,6 +128,33 @@ class HoldoutReport:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Use:
+    """What the training records were charged for: one purpose and mechanism."""
+
+    purpose: str
+    mechanism: str
+    queries: int
+    charges: int
+    share: float
+    first_at: str
+    last_at: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RecordsReport:
+    """An account of training records; ``steps`` are the share spent after some of its charges."""
+
+    status: PredictionStatus
+    charges: int
+    uses: tuple[Use, ...]
+    steps: tuple[tuple[int, float], ...]
+    first_at: str | None
+    last_at: str | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything a report shows. It reads no secret, and no ledger has a raw value.
 
@@ -166,7 +196,7 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
         version=library_version(),
         failure=float(failure),
         holdouts=tuple(_holdout(ledger, account, failure) for account in holdouts),
-        records=tuple(records_report(ledger, account) for account in records),
+        records=tuple(_records(ledger, account) for account in records),
     )
 
 
@@ -201,21 +231,12 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
     refusals = ledger.refusals(account) if status.exhausted else []
     intervals = reading.intervals(answers, failure)
     registered = reading.summary.registered.statistics
-    most = max(60, DRAWN // len(registered))
     return HoldoutReport(
         status=status,
         certificate=certificate,
         statistics=tuple(
-            _statistic(
-                name,
-                statistic,
-                certificate,
-                [answer for answer in answers if answer.statistic == name],
-                [refusal for refusal in refusals if refusal.statistic == name],
-                intervals,
-                most,
-            )
-            for name, statistic in registered.items()
+            _statistic(name, registered, certificate, answers, refusals, intervals)
+            for name in registered
         ),
         latest=tuple(shown(answer, intervals) for answer in reversed(answers[-LATEST:])),
         refused=sum(refusal.count for refusal in refusals),
@@ -226,16 +247,18 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
 
 def _statistic(
     name: str,
-    registered: StoredStatistic,
+    statistics: dict[str, StoredStatistic],
     certificate: Certificate,
     answers: list[Recorded],
     refusals: list[Refusal],
     intervals: Intervals,
-    most: int,
 ) -> StatisticReport:
+    registered, most = statistics[name], max(60, DRAWN // len(statistics))
+    answers = [answer for answer in answers if answer.statistic == name]
+    refusals = [refusal for refusal in refusals if refusal.statistic == name]
     released = [answer for answer in answers if answer.kind == "release"]
     guessed = [answer for answer in answers if answer.kind != "release"]
-    best = _best(released, registered.mode)
+    best = _best(answers, registered.mode)
     drawn = {a.position: a for a in [*thinned(released, most), *thinned(guessed, most // 2)]}
     if best is not None:
         drawn[best.position] = best
@@ -267,8 +290,7 @@ def _statistic(
     )
 
 
-def _best(answers: Sequence[Recorded], mode: str) -> Recorded | None:
-    """Return the best release, the earliest of equals."""
+def _best(answers: Sequence[Recorded], mode: str) -> Recorded | None:  # the earliest of equals
     sign = 1 if mode == "max" else -1
     released = [answer for answer in answers if answer.kind == "release"]
     return max(released, key=lambda a: (sign * a.value, -a.position), default=None)
@@ -287,13 +309,12 @@ def _runs(
         runs.setdefault(answer.run, ([], []))[0].append(answer)
     for refusal in refusals:
         runs.setdefault(refusal.run, ([], []))[1].append(refusal)
-    sign = 1 if mode == "max" else -1
 
-    def rank(item: tuple[str | None, tuple[list[Recorded], list[Refusal]]]) -> float:
-        best = _best(item[1][0], mode)
-        return math.inf if best is None else -sign * best.value
+    def rank(run: str | None) -> float:
+        best = _best(runs[run][0], mode)
+        return math.inf if best is None else best.value if mode == "min" else -best.value
 
-    return [(run, *own) for run, own in sorted(runs.items(), key=rank)]
+    return [(run, *runs[run]) for run in sorted(runs, key=rank)]
 
 
 def _run(
@@ -317,3 +338,61 @@ def _run(
         last_at=_last(answers, refusals),
         trail=tuple((answer.kind, answer.value) for answer in thinned(answers, TRAIL)),
     )
+
+
+def _records(ledger: Ledger, account: str) -> RecordsReport:
+    summary = ledger.records_summary(account, check=True)
+    charges = [c for c in ledger.charges(account) if c.position <= summary.charges]
+    capacity = max(1, summary.capacity)
+    groups: dict[tuple[str, str], list[Charged]] = {}
+    for charge in charges:
+        groups.setdefault((charge.purpose, charge.detail), []).append(charge)
+    spent = accumulate(charge.charge for charge in charges)
+    steps = [
+        (charge.position, sum_ / capacity) for charge, sum_ in zip(charges, spent, strict=True)
+    ]
+    return RecordsReport(
+        status=records_status(summary, ledger.address),
+        charges=len(charges),
+        uses=tuple(
+            Use(
+                purpose=purpose,
+                mechanism=_mechanism_text(detail),
+                queries=sum(c.queries for c in own),
+                charges=len(own),
+                share=sum(c.charge for c in own) / capacity,
+                first_at=own[0].asked_at,
+                last_at=own[-1].asked_at,
+            )
+            for (purpose, detail), own in groups.items()
+        ),
+        steps=tuple(thinned(steps, DRAWN)),
+        first_at=charges[0].asked_at if charges else None,
+        last_at=charges[-1].asked_at if charges else None,
+    )
+
+
+def _mechanism_text(detail: str) -> str:
+    try:
+        stored = json.loads(detail)
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict):
+        return "unknown"
+    if not isinstance(stored.get("mechanism"), dict):
+        return parameters_text(stored)
+    asked = f" on {stored.get('statistic')} of holdout {stored.get('holdout')}"  # a validation
+    return parameters_text(stored["mechanism"]) + asked
+
+
+def thinned(items: Sequence[Item], most: int) -> list[Item]:
+    """Keep at most so many, evenly spread, with the first and the last.
+
+    Example:
+        >>> thinned(range(100), 4)
+        [0, 33, 66, 99]
+    """
+    if len(items) <= most:
+        return list(items)
+    last = len(items) - 1
+    return [items[round(i * last / (most - 1))] for i in range(most)]

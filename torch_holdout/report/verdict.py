@@ -9,8 +9,7 @@ from typing import Any, final
 
 from torch_holdout._shared.text import LARGE_EPSILON, USELESS, WEAK, confidence_text, counted
 from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.report.records import RecordsReport
-from torch_holdout.report.summary import HoldoutReport, Report, Run, StatisticReport
+from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
     delta_text,
