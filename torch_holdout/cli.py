@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -160,10 +159,8 @@ def plan(
         )
     if as_json:
         content = {name: getattr(made, name) for name in made.__dataclass_fields__}
-        content["mechanism"] = made.mechanism.identity()
-        content["certificate"] = asdict(made.certificate)
-        content["useful"] = made.useful
-        _print_json(content)
+        own = {"mechanism": made.mechanism.identity(), "certificate": asdict(made.certificate)}
+        _print_json(content | own | {"useful": made.useful})
     else:
         print_plan(made)
 
@@ -179,33 +176,26 @@ def status(
 
     Example: torch-holdout status holdout.db
     """
-    from torch_holdout.holdout.reading import AccountReading
     from torch_holdout.ledger import Ledger
     from torch_holdout.prediction.status import records_status
-    from torch_holdout.report.summary import chosen
+    from torch_holdout.report.summary import chosen, reading_of
 
     with _plainly():
         opened = Ledger(_ledger_url(ledger), reads_only=True)
         holdouts, records = chosen(opened, name)
-        readings = [
-            AccountReading(opened.summary(account, check=True), opened.address)
-            for account in holdouts
-        ]
+        readings = [reading_of(opened, account) for account in holdouts]
         stated = [(reading.status, reading.certificate(failure)) for reading in readings]
         charged = [
             records_status(opened.records_summary(account, check=True), opened.address)
             for account in records
         ]
     if as_json:
-        content = {
-            "ledger": opened.address,
-            "holdouts": [asdict(state) | {"certificate": asdict(claim)} for state, claim in stated],
-            "records": [asdict(state) for state in charged],
-        }
-        _print_json(content)
+        shown = [asdict(state) | {"certificate": asdict(claim)} for state, claim in stated]
+        records_shown = list(map(asdict, charged))
+        _print_json({"ledger": opened.address, "holdouts": shown, "records": records_shown})
     elif stated or charged:
-        shown = [f"{state}\n{claim}" for state, claim in stated]
-        typer.echo("\n\n".join([*shown, *map(str, charged)]))
+        lines = [f"{state}\n{claim}" for state, claim in stated]
+        typer.echo("\n\n".join([*lines, *map(str, charged)]))
     else:
         typer.echo("The ledger has no account yet.")
 
@@ -245,10 +235,7 @@ def report(
 
 
 @app.command()
-def verify(
-    ledger: LedgerPlace,
-    as_json: AsJson = False,
-) -> None:
+def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
     """Check every row, sum, counter and link of a ledger, and say what is wrong; repairs nothing.
 
     Example: torch-holdout verify holdout.db
@@ -291,11 +278,8 @@ def audit(
     from torch_holdout.audit import audit as run
     from torch_holdout.audit.table import print_audit
 
-    def tell(part: str) -> None:
-        typer.echo(f"auditing {part} ...", err=True)
-
     with _plainly():
-        rows = run(draws=draws, progress=tell)
+        rows = run(draws=draws, progress=lambda part: typer.echo(f"auditing {part} ...", err=True))
     if as_json:
         _print_json({"rows": [asdict(row) | {"right": row.right} for row in rows]})
     else:
@@ -335,13 +319,6 @@ def _plainly() -> Iterator[None]:
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    typer.echo(json.dumps(_finite(content), indent=2))
-
-
-def _finite(content: Any) -> Any:
-    """JSON has no infinity: null stands for it."""
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    # JSON has no infinity: null stands for it.
+    finite = json.loads(json.dumps(content), parse_constant=lambda constant: None)
+    typer.echo(json.dumps(finite, indent=2))

@@ -1,6 +1,5 @@
-"""What a report says of a ledger: plain data for the page, for JSON and for the verdict."""
+"""The data of a report, read from a ledger: for the page, for JSON and for the verdict."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.records import Charged
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.prediction.status import PredictionStatus, records_status
-from torch_holdout.report.wording import parameters_text
+from torch_holdout.report.wording import charged_text
 
 DRAWN = 600  # releases with their intervals, over all statistics of an account
 LATEST, RUNS, TRAIL = 25, 100, 40
@@ -42,7 +41,7 @@ class Shown:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Stale:
-    """What a run had after the budget was gone: its own last answer again, or nothing."""
+    """A value that a run showed after the budget was gone: its last answer again, or nothing."""
 
     statistic: str
     run: str | None
@@ -58,10 +57,9 @@ class Run:
     """One run or trial, for one statistic.
 
     Attributes:
-        name: None for questions that no named run asked.
-        refused: How often it asked after the budget was gone.
-        best: Its best *release*; a guess is no claim.
-        last: Its last answer of either kind.
+        name: None for questions of runs without a name.
+        refused: Questions after the budget was gone.
+        best: Its best *release*; a guess claims nothing.
         trail: Kind and value of its answers in order, thinned evenly.
     """
 
@@ -84,7 +82,7 @@ class StatisticReport:
 
     Attributes:
         step: Between two neighbouring answers, in user units.
-        blocks: How many blocks a metric that is no mean was cut into, None for a mean of examples.
+        blocks: Blocks that a metric is averaged over; None for a mean of examples.
         tolerance: The certificate's, in user units; ``share`` is the same normalised.
         drawn: Answers for the chart, in order; ``left_out`` others are not in it.
         runs: The best first; ``runs_left_out`` others are not in it.
@@ -129,7 +127,7 @@ class HoldoutReport:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What the training records were charged for: one purpose and mechanism."""
+    """The charges to training records for one purpose and mechanism."""
 
     purpose: str
     mechanism: str
@@ -173,7 +171,7 @@ class Report:
 
 
 def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Report:
-    """Read a ledger, check its rows, and say what it holds; nothing is written or charged.
+    """Read a ledger, check its rows, and return its report; nothing is written or charged.
 
     Args:
         ledger: The ledger.
@@ -213,8 +211,13 @@ def chosen(ledger: Ledger, name: str | None) -> tuple[list[str], list[str]]:
     )
 
 
+def reading_of(ledger: Ledger, account: str) -> AccountReading:
+    """Read a holdout's account, and check its rows."""
+    return AccountReading(ledger.summary(account, check=True), ledger.address)
+
+
 def answers_of(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]:
-    """Return the answers that a summary speaks of; what came since is the next report's."""
+    """Return the answers that a summary counts, without later ones."""
     return [answer for answer in ledger.answers(account) if answer.position <= summary.queries]
 
 
@@ -225,7 +228,7 @@ def shown(answer: Recorded, intervals: Intervals) -> Shown:
 
 
 def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
-    reading = AccountReading(ledger.summary(account, check=True), ledger.address)
+    reading = reading_of(ledger, account)
     status, certificate = reading.status, reading.certificate(failure)
     answers = answers_of(ledger, account, reading.summary)
     refusals = ledger.refusals(account) if status.exhausted else []
@@ -303,7 +306,6 @@ def _last(answers: list[Recorded], refusals: list[Refusal]) -> str:
 def _runs(
     answers: list[Recorded], refusals: list[Refusal], mode: str
 ) -> list[tuple[str | None, list[Recorded], list[Refusal]]]:
-    """Return the runs with their answers and refusals, the best release first."""
     runs: dict[str | None, tuple[list[Recorded], list[Refusal]]] = {}
     for answer in answers:
         runs.setdefault(answer.run, ([], []))[0].append(answer)
@@ -347,17 +349,15 @@ def _records(ledger: Ledger, account: str) -> RecordsReport:
     groups: dict[tuple[str, str], list[Charged]] = {}
     for charge in charges:
         groups.setdefault((charge.purpose, charge.detail), []).append(charge)
-    spent = accumulate(charge.charge for charge in charges)
-    steps = [
-        (charge.position, sum_ / capacity) for charge, sum_ in zip(charges, spent, strict=True)
-    ]
+    spent = accumulate(c.charge for c in charges)
+    steps = [(c.position, so_far / capacity) for c, so_far in zip(charges, spent, strict=True)]
     return RecordsReport(
         status=records_status(summary, ledger.address),
         charges=len(charges),
         uses=tuple(
             Use(
                 purpose=purpose,
-                mechanism=_mechanism_text(detail),
+                mechanism=charged_text(detail),
                 queries=sum(c.queries for c in own),
                 charges=len(own),
                 share=sum(c.charge for c in own) / capacity,
@@ -372,21 +372,8 @@ def _records(ledger: Ledger, account: str) -> RecordsReport:
     )
 
 
-def _mechanism_text(detail: str) -> str:
-    try:
-        stored = json.loads(detail)
-    except ValueError:
-        stored = None
-    if not isinstance(stored, dict):
-        return "unknown"
-    if not isinstance(stored.get("mechanism"), dict):
-        return parameters_text(stored)
-    asked = f" on {stored.get('statistic')} of holdout {stored.get('holdout')}"  # a validation
-    return parameters_text(stored["mechanism"]) + asked
-
-
 def thinned(items: Sequence[Item], most: int) -> list[Item]:
-    """Keep at most so many, evenly spread, with the first and the last.
+    """Return at most ``most`` items, evenly spread, with the first and the last.
 
     Example:
         >>> thinned(range(100), 4)

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from torch_holdout._shared.checks import require_failure
-from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import verdict
-from torch_holdout.report.summary import Report, answers_of, chosen, shown
+from torch_holdout.report.summary import Report, answers_of, chosen, reading_of, shown
 
-COLUMNS = "holdout,position,asked_at,run,statistic,kind,value,low,high".split(",")  # noqa: SIM905
+COLUMNS = ("holdout", "position", "asked_at", "run", "statistic", "kind", "value", "low", "high")
 
 
 def content(report: Report) -> dict[str, Any]:
@@ -46,10 +45,7 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
         ['holdout,position,asked_at,run,statistic,kind,value,low,high']
     """
     require_failure(failure)
-    readings = {
-        account: AccountReading(ledger.summary(account, check=True), ledger.address)
-        for account in chosen(ledger, name)[0]
-    }
+    readings = {account: reading_of(ledger, account) for account in chosen(ledger, name)[0]}
     for reading in readings.values():  # an edited ledger is refused before the first row
         reading.require_readable()
     yield _line(COLUMNS)

@@ -1,5 +1,6 @@
 """How numbers, times and names are written: never more exact, or more certain, than they are."""
 
+import json
 import math
 import unicodedata
 from collections.abc import Sequence
@@ -208,3 +209,17 @@ def parameters_text(identity: dict[str, object]) -> str:
         if name != "kind" and value is not None and not isinstance(value, dict)
     ]
     return ", ".join([kind, *parts])
+
+
+def charged_text(detail: str) -> str:
+    """Write the mechanism of a charge; for a validation also the holdout that was asked."""
+    try:
+        stored = json.loads(detail)
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict):
+        return "unknown"
+    if not isinstance(stored.get("mechanism"), dict):
+        return parameters_text(stored)
+    asked = f" on {stored.get('statistic')} of holdout {stored.get('holdout')}"
+    return parameters_text(stored["mechanism"]) + asked
