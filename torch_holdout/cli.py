@@ -26,7 +26,7 @@ app = typer.Typer(
 
 
 class PurposeOption(str, Enum):
-    """What a plan is for."""
+    """The purposes of a plan."""
 
     early_stopping = "early-stopping"
     curve = "curve"
@@ -90,7 +90,7 @@ def _root(
 
 @app.command()
 def demo(
-    picture: Annotated[Path, typer.Option("--picture", help="Where the picture goes.")] = Path(
+    picture: Annotated[Path, typer.Option("--picture", help="Path of the picture.")] = Path(
         "demo/demo.png"
     ),
     epochs: Annotated[int, typer.Option(min=2, help="At most this many epochs.")] = 60,
@@ -106,7 +106,7 @@ def demo(
     if picture.is_dir():
         picture = picture / "demo.png"
     if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
-        raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
+        raise typer.BadParameter(f"{picture} is not the name of a PNG file, such as demo.png.")
     from torch_holdout._demo.demo import demo as run
 
     with _plainly():
@@ -121,7 +121,7 @@ def plan(
         int, typer.Option(help="Queries you expect: epochs or trials, times statistics.")
     ],
     size: Annotated[
-        int | None, typer.Option(help="Holdout examples; leave out to find how many it takes.")
+        int | None, typer.Option(help="Holdout examples; leave out to compute the number needed.")
     ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Releases; left out: what fits size and tolerance, else 20.")
@@ -137,7 +137,7 @@ def plan(
     failure: Failure = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a holdout can be used for before anything is asked; charges nothing.
+    """Plan the budget, the mechanism and the certificate of a holdout; charges nothing.
 
     Example: torch-holdout plan --size 10000 --queries 200 --budget 20
 
@@ -211,11 +211,11 @@ def report(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each answer.")] = False,
 ) -> None:
-    """Write one page about a ledger: what was asked, what it is worth, what may be reported.
+    """Write a page about a ledger: questions, certified intervals, and what may be reported.
 
     Example: torch-holdout report holdout.db -o report.html
 
-    With --json or --csv that is printed, and a page is written only where -o says.
+    With --json or --csv the data is printed, and a page is written only with -o.
     """
     from torch_holdout.ledger import Ledger
     from torch_holdout.report import content, paragraph, rows, summarise, write
@@ -236,7 +236,7 @@ def report(
 
 @app.command()
 def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
-    """Check every row, sum, counter and link of a ledger, and say what is wrong; repairs nothing.
+    """Check every row, sum, counter and link of a ledger, and list the problems; repairs nothing.
 
     Example: torch-holdout verify holdout.db
 
@@ -269,11 +269,11 @@ def audit(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Measure what every mechanism leaks, and catch twins that are broken on purpose.
+    """Measure the leakage of every mechanism, and detect twins that are broken on purpose.
 
     Example: torch-holdout audit
 
-    Exits with 1 if more is measured than claimed, or if a twin gets through.
+    Exits with 1 if more is measured than claimed, or if a twin is not detected.
     """
     from torch_holdout.audit import audit as run
     from torch_holdout.audit.table import print_audit
@@ -300,13 +300,13 @@ def main() -> None:
     try:
         app()
     except OSError as error:  # a full disk, a folder that is gone
-        typer.echo(f"torch-holdout: {error.strerror}. What was printed is not whole.", err=True)
+        typer.echo(f"torch-holdout: {error.strerror}. The output is incomplete.", err=True)
         sys.exit(2)
 
 
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
-    """Say what was wrong in a sentence, without a traceback, and exit with 2."""
+    """Print an error as a sentence, without a traceback, and exit with 2."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", HoldoutWarning)

@@ -36,7 +36,7 @@ def _parse(url: str) -> URL:
     except (sa.exc.ArgumentError, ValueError, TypeError, AttributeError):
         hint = "" if "://" in str(url) else " For a file write sqlite:/// before its name."
         raise LedgerError(
-            f"Expected a ledger URL like {_SUPPORTED}; this one is none.{hint}"
+            f"Expected a ledger URL like {_SUPPORTED}, but got something else.{hint}"
         ) from None
     if parsed.password is not None:
         raise LedgerError(

@@ -87,7 +87,7 @@ class Summary:
 
     @property
     def registration(self) -> dict[str, Any]:
-        """What is fixed, as it is stored."""
+        """The fixed parameters, as they are stored."""
         return self.registered.content
 
     @classmethod
@@ -175,7 +175,7 @@ class Account:
     def find(self, statistic: str, query: str) -> Stored | None:
         """Return the first answer to a query, if it was asked before.
 
-        What is usually asked next, the last release and the secrets, is read with it.
+        The last release and the secrets, which are usually asked next, are read with it.
         """
         asked = {"holdout": self._row.id, "statistic": statistic, "query": query}
         answers: dict[str, Stored] = {}
@@ -208,8 +208,8 @@ class Account:
     def record(self, entry: Entry, threshold: int | None, run: str | None = None) -> int:
         """Write an answer, its charge and the next secret; return the budget that is left.
 
-        The name of the run is only for people: it is no link of the chain. After the last release
-        every secret is erased: no round is open any more.
+        The name of the run is only for people: the chain does not cover it. After the last release
+        every secret is erased: no round is open.
         """
         released = entry.kind == "release"
         if released and self.budget_left < 1:
@@ -257,7 +257,7 @@ class Account:
         """Open the account that a debit is for in the same transaction.
 
         It is refused here, before anything is decided, if the worst case is not covered: a refusal
-        must say nothing of the outcome.
+        must not depend on the outcome.
         """
         row = self._connection.execute(
             statements.LOCK_RECORDS, {"which": debit.account}

@@ -111,7 +111,7 @@ class Ledger:
             return int(self._row(connection, statements.RELEASES, account).releases)
 
     def answers(self, account: str) -> list[Recorded]:
-        """List what has been answered, oldest first."""
+        """Return the answers so far, oldest first."""
         asked = schema.queries.c
         wanted = (asked.position, asked.statistic, asked.kind, asked.value, asked.asked_at)
         with self._transaction(reads_only=True) as connection:
@@ -125,11 +125,11 @@ class Ledger:
                 Recorded(*row) for row in connection.execute(chosen.order_by(asked.position))
             ]
         if not all(isinstance(answer.run, str | None) for answer in answers):
-            raise damaged_ledger(self.address, ["the name of a run is no text"])
+            raise damaged_ledger(self.address, ["the name of a run is not text"])
         return answers
 
     def refusals(self, account: str) -> list[Refusal]:
-        """List what was asked after the budget was gone, by statistic and run."""
+        """Return the queries after the budget was gone, by statistic and run."""
         asked = schema.refusals.c
         wanted = (asked.statistic, asked.run, asked.count, asked.first_at, asked.last_at)
         with self._transaction(reads_only=True) as connection:
@@ -140,7 +140,7 @@ class Ledger:
                 chosen.order_by(asked.first_at, asked.statistic, asked.run)
             ).all()
         if not all(map(Refusal.fits, rows)):
-            raise damaged_ledger(self.address, ["what was asked too late is miscounted"])
+            raise damaged_ledger(self.address, ["queries after the budget was gone are miscounted"])
         return [Refusal(row[0], row[1] or None, *row[2:]) for row in rows]
 
     def accounts(self) -> dict[str, str]:
@@ -200,7 +200,7 @@ class Ledger:
             return RecordsSummary.of_row(row, self.address)
 
     def charges(self, account: str) -> list[Charged]:
-        """List what has been charged to training records, oldest first."""
+        """Return the charges to training records, oldest first."""
         asked = schema.charges.c
         wanted = (asked.position, asked.purpose, asked.detail, asked.queries, asked.charge)
         with self._transaction(reads_only=True) as connection:
@@ -256,8 +256,8 @@ class Ledger:
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
-            f"Expected {which!r} in {self.address}, where this handle was made, but it is "
-            f"gone or replaced. A new one would be a new budget, so none was made or used."
+            f"Expected {which!r} in {self.address}, where this handle was created, but it is "
+            f"gone or replaced. A new one would be a new budget, so none was created or used."
         )
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""The account of training records inside a transaction: what predictions and validations cost them.
+"""Accounts of training records: the cost of predictions and validations.
 
-Its currency is fixed when it is made: pure epsilon, or the Renyi divergence at one order. Both add
-up whatever is asked next, so the sum may not pass the capacity, and that is all there is to check.
+The currency is fixed when an account is made: pure epsilon, or the Renyi divergence at one order.
+Both add up whatever is asked next, so it is enough to check that the sum is within the capacity.
 
 Example:
     >>> from typing import get_args
@@ -60,8 +60,8 @@ class RecordsSummary:
         >>> from torch_holdout.ledger import Ledger
         >>> ledger = Ledger("memory://")
         >>> mark = ledger.register_records("data", {"derived": {}}, capacity=9, fingerprint=None)
-        >>> found = ledger.records_summary(mark)
-        >>> isinstance(found, RecordsSummary), found.capacity, found.spent
+        >>> summary = ledger.records_summary(mark)
+        >>> isinstance(summary, RecordsSummary), summary.capacity, summary.spent
         (True, 9, 0)
     """
 
@@ -84,7 +84,7 @@ class RecordsSummary:
 @final
 @dataclass(frozen=True)
 class Charged:
-    """What some queries cost the training records, in picos of the account's currency.
+    """The recorded cost of some queries, in picos of the account's currency.
 
     Example:
         >>> Charged(position=1, purpose="prediction", detail="{}", queries=10, charge=5,
@@ -126,7 +126,7 @@ class RecordsAccount:
 
     @property
     def left(self) -> int:
-        """What may still be charged."""
+        """The picos that may still be charged."""
         return self.capacity - self.spent
 
     def charge(self, entry: ChargeEntry) -> None:
@@ -159,7 +159,7 @@ class RecordsAccount:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Debit:
-    """What a holdout's answer costs the records a model was trained on, in the same transaction.
+    """The cost of a holdout's answer to the training records, in the same transaction.
 
     Attributes:
         address: The ledger; it must be the holdout's own.

@@ -157,12 +157,12 @@ def merged(
     *,
     lenient: bool,
 ) -> StoredRegistration:
-    """Return the stored registration with the statistics that were added, or refuse.
+    """Return the stored registration with the statistics that were added, or raise.
 
     Args:
         row: The account's row.
         stored: Its registration.
-        given: What it is opened with.
+        given: The registration it is opened with.
         keyed: The keyed fingerprint of the data it is opened with, or None.
         lenient: Allow statistics that are stored and not given.
     """
@@ -200,13 +200,13 @@ def require_same(
     ]
     if keyed is not None and row.fingerprint != keyed:
         differences.append(
-            "fingerprint: the data is not the data it was made with"
+            "fingerprint: the data is not the data it was created with"
             if row.fingerprint
-            else "fingerprint: it was made without one"
+            else "fingerprint: it was created without one"
         )
     if differences:
         raise HoldoutMismatchError(
-            f"Expected {row.name!r} to be opened with the parameters of its making, but: "
+            f"Expected {row.name!r} to be opened with the parameters it was created with, but: "
             + "; ".join(differences)
             + ". Use the stored ones, or give new data a new name. Nothing was charged."
         )

@@ -129,7 +129,7 @@ class _Chain:
             which = f"position {last} is" if missing == 1 else f"positions up to {last} are"
             problems.append((self._position + 1, f"deleted, or never written: {which} missing"))
         elif missing < 0:
-            problems.append((position, "a position that cannot be"))
+            problems.append((position, "an impossible position"))
         elif not self._follows(row):
             edited = "edited, inserted or out of order: it does not follow the row before"
             problems.append((position, edited))

@@ -170,7 +170,7 @@ class _Reader:
             unread = f"could not be read ({reason(error):.200})"
             self._findings.append(Finding(account, None, unread))
         except (TypeError, ValueError, KeyError, ArithmeticError):
-            self._findings.append(Finding(account, None, "could not be read: values of no kind"))
+            self._findings.append(Finding(account, None, "unreadable: a value has the wrong type"))
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sa.Connection]:
@@ -269,10 +269,10 @@ def _label_problems(connection: sa.Connection) -> Iterator[Problem]:
     """Check what only people read: it must be readable."""
     names = connection.execute(sa.select(schema.runs.c.run)).scalars()
     if not all(isinstance(run, str) for run in names):
-        yield None, "the name of a run is no text"
+        yield None, "the name of a run is not text"
     late = connection.execute(sa.select(*list(schema.refusals.c)[1:]))
     if not all(map(Refusal.fits, late)):
-        yield None, "what was asked too late is miscounted"
+        yield None, "queries after the budget was gone are miscounted"
 
 
 def _table_problems(

@@ -1,4 +1,4 @@
-"""The verdict in plain language. It never says more than the certificate does.
+"""The verdict in plain language; it claims no more than the certificate does.
 
 *The truth* is the population value: what infinitely many fresh examples would give.
 """
@@ -49,7 +49,7 @@ def paragraph(report: Report) -> str:
 
 
 def headline(holdout: HoldoutReport) -> str:
-    """Say in one sentence what is left, what the numbers are worth, and what not to report."""
+    """Return a sentence: the budget left, the certified distance, and what not to report."""
     parts = [_left(holdout), _worth(holdout)]
     if holdout.status.guesses and holdout.status.releases:
         parts.append("do not report guesses")
@@ -62,14 +62,14 @@ def headline(holdout: HoldoutReport) -> str:
 @final
 @dataclass(frozen=True)
 class Remark:
-    """What a verdict says about one thing."""
+    """One remark of a verdict, with its heading."""
 
     about: str
     text: str
 
 
 def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
-    """Say what may be reported, what may not, and why; a sentence or two about each thing."""
+    """Return remarks on what may be reported, what may not, and why."""
     remarks = [
         Remark("Certificate", _strength(holdout)),
         *(Remark(f"Best {_short(s)}", _best(s, holdout)) for s in holdout.statistics),
@@ -82,11 +82,11 @@ def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
 
 
 def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
-    """List what nobody should read into the numbers."""
+    """Return what the numbers do not promise."""
     status = holdout.status
     found = [
-        "Nothing is said about values that did not pass the door: raw metrics that were printed, "
-        "logged or kept elsewhere void every claim on this page.",
+        "Nothing is claimed about values that did not pass the door: raw metrics that were "
+        "printed, logged or kept elsewhere void every claim on this page.",
         "The claim is about examples like those of the holdout. It does not cover another "
         "population, or a later one that has drifted.",
         "Values are clipped to the declared bounds; what lies beyond them does not count.",
@@ -99,22 +99,22 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         )
     if status.seeded:
         found.append(
-            "The noise comes from a seed, for tests: whoever knows the seed can take it off, and "
+            "The noise comes from a seed, for tests: anyone who knows the seed can remove it, so "
             "no privacy is given."
         )
     if mechanism_of(status.mechanism).guess_source() == "training":
         found.append("Guesses are training values: they give the training records no privacy.")
     return (
         *found,
-        "Run names, and how often runs asked after the end, are labels that nothing checks.",
-        "The ledger's own checks find damage and careless edits, not someone who rewrites all of "
-        "it. A restored backup or a copy refunds budget, and this page cannot show that.",
-        "Python cannot stop code in the same process that wants the raw values.",
+        "Run names, and how often runs asked after the budget was gone, are not checked.",
+        "The ledger's own checks find damage and careless edits, not a rewrite of all of it. A "
+        "restored backup or a copy refunds budget, and this page cannot show that.",
+        "Python cannot keep other code in the same process from reading the raw values.",
     )
 
 
 def records_headline(records: RecordsReport) -> str:
-    """Say in one sentence what has been charged, and what is promised."""
+    """Return a sentence: the charges so far, and the promise."""
     status = records.status
     at = "" if status.delta is None else f" at delta {delta_text(status.delta)}"
     if status.seeded:
@@ -131,7 +131,7 @@ def records_headline(records: RecordsReport) -> str:
 
 
 def records_verdict(records: RecordsReport) -> tuple[Remark, ...]:
-    """Say what the account's numbers mean."""
+    """Return the remarks on an account of training records."""
     status = records.status
     found = [
         "The cap holds for everything that was and will be asked, by anyone, in any order, until "
@@ -150,7 +150,7 @@ def records_verdict(records: RecordsReport) -> tuple[Remark, ...]:
 
 
 def records_not_promised(records: RecordsReport) -> tuple[str, ...]:
-    """List what an account of training records does not protect."""
+    """Return what an account of training records does not protect."""
     found = [
         "The records are protected from the answers and from nothing else: not from the members' "
         "weights, outputs, losses or checkpoints, which stay as secret as the records.",
@@ -169,7 +169,7 @@ def records_not_promised(records: RecordsReport) -> tuple[str, ...]:
 
 
 def told(holdout: HoldoutReport) -> list[StatisticReport]:
-    """Return the statistics that the certificate speaks of: those released, at first all of them.
+    """Return the statistics that the certificate covers: those released, at first all of them.
 
     Once there are releases it holds for these, not for the next one, which may be farther off.
     """
@@ -177,12 +177,12 @@ def told(holdout: HoldoutReport) -> list[StatisticReport]:
 
 
 def reach(statistic: StatisticReport, holdout: HoldoutReport) -> str:
-    """Say how far a statistic's answers can be off."""
+    """Format how far a statistic's answers can be off."""
     if statistic in told(holdout):
         which = "each release" if statistic.releases else "the next answer, if it is released,"
         found = f"{which} within {distance_text(statistic.tolerance)} of the truth"
     else:
-        found = "no release to claim anything of"
+        found = "no release, so nothing is claimed"
     guess = None if holdout.certificate.one_sided_guesses else statistic.guess_tolerance
     if guess is None or not statistic.guesses:
         return found
@@ -190,7 +190,7 @@ def reach(statistic: StatisticReport, holdout: HoldoutReport) -> str:
 
 
 def confidence(holdout: HoldoutReport) -> str:
-    """Write the certificate's confidence."""
+    """Format the certificate's confidence."""
     return confidence_text(holdout.certificate.failure)
 
 
@@ -203,7 +203,6 @@ def _left(holdout: HoldoutReport) -> str:
 
 
 def _worth(holdout: HoldoutReport) -> str:
-    """State the claim, for all statistics that have a release."""
     status = holdout.status
     if status.queries and not status.releases:
         return "nothing has been released, so there is nothing to report"
@@ -234,11 +233,10 @@ def _worth(holdout: HoldoutReport) -> str:
 
 def _silent(spoken: list[StatisticReport]) -> str:
     silent = [_short(s) for s in spoken if s.share > USELESS]
-    return f"; but of {joined(silent)} the certificate says nothing useful" if silent else ""
+    return f"; the certificate says nothing useful about {joined(silent)}" if silent else ""
 
 
 def _strength(holdout: HoldoutReport) -> str:
-    """Say when a claim is weak, and what would help."""
     useless = [s for s in told(holdout) if s.share > USELESS]
     weak = [s for s in told(holdout) if WEAK < s.share <= USELESS]
     found = []
@@ -269,14 +267,14 @@ def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
     )
     if statistic.releases > 1:
         found += (
-            f" It is the luckiest of {counted(statistic.releases, 'release')}: report it with its "
+            f" It was chosen as the best of {counted(statistic.releases, 'release')}: report it with its "
             f"interval, which allows for that."
         )
     return found
 
 
 def overlapping(statistic: StatisticReport) -> tuple[list[Run], list[Run]]:
-    """Return the listed runs with a release, and those that the best cannot be told from."""
+    """Return the listed runs with a release, and those that the best cannot be told apart from."""
     released = [run for run in statistic.runs if run.best is not None]
     if not released or released[0].best is None:
         return [], []
@@ -301,7 +299,7 @@ def _side_by_side(statistic: StatisticReport) -> str:
         which = f"{'the' if left_out else 'all'} {others:,} {of_all}"
         which = "the other" if others == 1 else which
         return (
-            f"By {_short(statistic)} the best run is told apart from {which} with a release: the "
+            f"By {_short(statistic)} the best run can be told apart from {which} with a release: the "
             f"intervals do not overlap."
         )
     if len(near) == others:
@@ -309,8 +307,8 @@ def _side_by_side(statistic: StatisticReport) -> str:
     else:
         which = f"{len(near):,} of the {others:,} {of_all}"
     return (
-        f"By {_short(statistic)} the best run cannot be told from {which} with a release: their "
-        f"intervals overlap."
+        f"By {_short(statistic)} the best run cannot be told apart from {which} with a release: "
+        f"their intervals overlap."
     )
 
 
@@ -328,7 +326,9 @@ def _guesses(holdout: HoldoutReport) -> str:
     else:
         meaning = f"{_source(status.mechanism)}, farther off than a release may be"
     kind = "guesses" if many else "a guess"
-    return f"{number} {kind}: {meaning}. A guess costs nothing and is no result; do not report it."
+    return (
+        f"{number} {kind}: {meaning}. A guess costs nothing and is not a result; do not report it."
+    )
 
 
 def _source(identity: dict[str, Any]) -> str:
@@ -347,8 +347,8 @@ def _stale(holdout: HoldoutReport) -> str:
     runs = {stale.run for s in holdout.statistics for stale in s.stale}
     return (
         f"{counted(holdout.refused, 'question')} from {counted(len(runs), 'run')} came after the "
-        f"budget was gone and got no answer. What such a run went on to show is its own last "
-        f"answer again, stale: it certifies nothing about the model of that moment."
+        f"budget was gone and got no answer. Such a run then showed its last answer "
+        f"again, a stale value: it certifies nothing about the model at that time."
     )
 
 

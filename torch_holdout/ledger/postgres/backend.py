@@ -76,15 +76,15 @@ class PostgresBackend(Backend):
             with self.begin(self._engine, reads_only=True) as connection:
                 self._check_server(connection)
                 self._check_access(connection)
-                found = self.problems(connection)
-                old = not found and stored_version(connection, self.address) < SCHEMA_VERSION
+                problems = self.problems(connection)
+                old = not problems and stored_version(connection, self.address) < SCHEMA_VERSION
             if old:
                 self._upgrade()
         except self.errors as error:
             failure = self.explain(error, committing=False)
         else:
-            if found:
-                raise damaged_ledger(self.address, found)
+            if problems:
+                raise damaged_ledger(self.address, problems)
             return self._engine
         raise failure from None
 
@@ -100,7 +100,7 @@ class PostgresBackend(Backend):
         return self._begin(engine, reads_only=reads_only)
 
     def explain(self, error: Exception, *, committing: bool) -> LedgerError:
-        """Say what went wrong, in one sentence without the password or a row's content."""
+        """Return an error of one sentence, without the password or a row's content."""
         cause = cause_of(error)
         if committing:
             return LedgerError(
@@ -126,12 +126,12 @@ class PostgresBackend(Backend):
         return self._engine
 
     def problems(self, connection: sa.Connection) -> list[str]:
-        """List where the tables differ from those of a ledger."""
+        """Return where the tables differ from those of a ledger."""
         return schema.schema_problems(connection, self.address)
 
     def _missing(self) -> LedgerError:
         return LedgerError(
-            f"Expected a ledger at {self.address}, but the database has none. It was not made."
+            f"Expected a ledger at {self.address}, but the database has none, and none was created."
         )
 
     def _begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:

@@ -27,7 +27,7 @@ _IDLE_SECONDS = 30  # unused for longer: given up; the server ends it after twic
 
 
 def connection_parameters(url: URL) -> dict[str, Any]:
-    """Return what to connect with; refuse what is missing, unknown or ambiguous."""
+    """Return the parameters of a URL; raise if one is missing, unknown or ambiguous."""
     options = dict(url.query)
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
@@ -56,7 +56,7 @@ def connection_parameters(url: URL) -> dict[str, Any]:
 
 
 def canonical_address(parameters: dict[str, Any]) -> str:
-    """Write the same ledger in the same way, whatever was left out."""
+    """Return one address for a ledger, whatever its URL left out."""
     rest = {k: v for k, v in parameters.items() if k not in ("user", "host", "port", "dbname")}
     host = parameters["host"]
     socket = host.startswith("/")
@@ -160,7 +160,7 @@ def _forget_connections() -> None:
 
 
 def end(engine: sa.Engine, process: int) -> None:
-    """Close what a process has opened itself."""
+    """Close the connections that this process has opened itself."""
     if os.getpid() == process:
         engine.dispose()
 
@@ -171,7 +171,7 @@ os.register_at_fork(after_in_child=_forget_connections)
 
 
 def said(cause: BaseException | None) -> str:
-    """Return what the server or the driver said, in one line and without a row's content."""
+    """Return the server's or driver's message, in one line and without a row's content."""
     primary = getattr(getattr(cause, "diag", None), "message_primary", None)
     if primary:  # what follows it may quote the row
         return str(primary)[:300]
@@ -194,7 +194,7 @@ def is_final(cause: BaseException) -> bool:
 
 
 def sentence(cause: BaseException | None, address: str) -> str:
-    """Say what a failure means and what to do about it; neither has a password in it."""
+    """Return the meaning of a failure and what to do, without a password."""
     text = said(cause)
     state = getattr(cause, "sqlstate", None)
     for words, meaning in _SENTENCES.items():
@@ -215,7 +215,7 @@ _SENTENCES = {
     ),
     ("42P01", "3F000"): (
         "Expected the ledger's tables, but they were dropped; a new ledger would be a new budget, "
-        "so none was made. Restore them from a backup"
+        "so none was created. Restore them from a backup"
     ),
     ("55P03",): (
         f"Another process held the account for more than {WAIT_SECONDS} seconds; try again"

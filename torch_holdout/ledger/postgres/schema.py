@@ -56,7 +56,7 @@ _DISABLED = """
 
 
 def schema_problems(connection: sa.Connection, address: str) -> list[str]:
-    """List where the tables differ from those of a ledger."""
+    """Return where the tables differ from those of a ledger."""
     relations = catalogue(connection, _RELATIONS)
     if not any(row[0] == "th_ledger" for row in relations):
         return ["the table th_ledger is missing"]
@@ -88,7 +88,7 @@ def catalogue(connection: sa.Connection, statement: str) -> list[tuple[Any, ...]
 
 
 def missing_privileges(connection: sa.Connection) -> list[tuple[str, str, str]]:
-    """List (table, owner, privilege) for what this role may not do and would have to."""
+    """Return (table, owner, privilege) for every privilege that this role lacks."""
     missing = []
     for name, *_, owner in sorted(catalogue(connection, _RELATIONS)):
         for privilege in _needed(name):
@@ -110,17 +110,17 @@ def _needed(name: str) -> tuple[str, ...]:
 
 
 def _relation_problems(relations: list[Any], expected: set[str]) -> list[str]:
-    found = [f"{name} is missing" for name in expected - {row[0] for row in relations}]
+    problems = [f"{name} is missing" for name in expected - {row[0] for row in relations}]
     for name, kind, persistence, secured, _ in relations:
         if name not in expected:
-            found.append(f"{name} does not belong to a ledger")
+            problems.append(f"{name} does not belong to a ledger")
         elif kind != "r":
-            found.append(f"{name} is no table")
+            problems.append(f"{name} is not a table")
         elif persistence != "p":
-            found.append(f"{name} is unlogged and would be emptied by a crash")
+            problems.append(f"{name} is unlogged and would be emptied by a crash")
         elif secured:
-            found.append(f"{name} hides rows (row-level security)")
-    return found
+            problems.append(f"{name} hides rows (row-level security)")
+    return problems
 
 
 def _differences(what: str, actual: set[Any], expected: set[Any]) -> list[str]:
@@ -136,15 +136,15 @@ def _type_name(column: sa.Column[Any]) -> str:
 
 
 def _expected_constraints(tables: list[sa.Table]) -> set[Any]:
-    found: set[Any] = set()
+    expected: set[Any] = set()
     for table in tables:
         for constraint in table.constraints:
             if isinstance(constraint, sa.CheckConstraint):
-                found.add((table.name, "c", _plain(str(constraint.sqltext)), True))
+                expected.add((table.name, "c", _plain(str(constraint.sqltext)), True))
             elif isinstance(constraint, sa.schema.ColumnCollectionConstraint):
                 columns = tuple(sorted(column.name for column in constraint.columns))
-                found.add((table.name, _KINDS[type(constraint)], columns, True))
-    return found
+                expected.add((table.name, _KINDS[type(constraint)], columns, True))
+    return expected
 
 
 def _plain(condition: str) -> str:

@@ -80,7 +80,7 @@ class SqliteBackend(Backend):
         return engine
 
     def problems(self, connection: sa.Connection) -> list[str]:
-        """List what SQLite finds broken, and what a ledger lacks or has too much."""
+        """Return the damage that SQLite finds, and differences from a ledger's tables."""
         version = stored_version(connection, self.address)
         problems = []
         damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
@@ -101,17 +101,16 @@ class SqliteBackend(Backend):
         return "mode=ro" if waiting else "mode=ro&immutable=1"
 
     def _check_content(self, engine: sa.Engine) -> int:
-        """Refuse a ledger that is damaged or of a later version; return its version."""
-        found = 0
+        version = 0
         try:
             with self.begin(engine, reads_only=True) as connection:
-                found = stored_version(connection, self.address)
+                version = stored_version(connection, self.address)
                 damage = self.problems(connection)
         except DATABASE_ERRORS as error:
             damage = [reason(error)]
         if damage:
             raise damaged_ledger(self.address, damage)
-        return found
+        return version
 
     def _upgrade(self, engine: sa.Engine) -> None:
         try:
@@ -183,7 +182,7 @@ class SqliteBackend(Backend):
     def _check_header(self) -> None:
         if not self._path.is_file():
             raise LedgerError(
-                f"Expected a ledger file at {self._path}, but that is no file. Give the path "
+                f"Expected a ledger file at {self._path}, but there is no such file. Give the path "
                 f"that is in the run's URL after sqlite:///."
             )
         try:
@@ -268,8 +267,8 @@ def sqlite_engine(**options: Any) -> sa.Engine:
 def _begin_writing(driver: sqlite3.Connection) -> None:
     """Wait for the lock with short, even pauses.
 
-    SQLite's own waiting grows to 100 ms, and whoever comes fresh passes those who sleep: some then
-    wait for seconds.
+    SQLite's own pauses grow to 100 ms, and newcomers overtake those that sleep: some then wait for
+    seconds.
     """
     driver.execute("PRAGMA busy_timeout = 0").close()
     deadline = time.monotonic() + WAIT_SECONDS
@@ -287,8 +286,8 @@ def _begin_writing(driver: sqlite3.Connection) -> None:
 
 
 def _parts(connection: sa.Connection) -> set[tuple[str, str]]:
-    found = connection.exec_driver_sql("SELECT type, name FROM sqlite_master")
-    return {(kind, name) for kind, name in found if not name.startswith("sqlite_")}
+    parts = connection.exec_driver_sql("SELECT type, name FROM sqlite_master")
+    return {(kind, name) for kind, name in parts if not name.startswith("sqlite_")}
 
 
 def _expected_parts(version: int) -> set[tuple[str, str]]:
