@@ -23,10 +23,8 @@ from torch_holdout.ledger.replay import owner_column, require_holdout_fits, requ
 class Ledger:
     """The accounts behind one URL.
 
-    Args:
-        url: Where.
-        reads_only: Change nothing, not even the file of an older version, and open what may not be
-            written to.
+    With ``reads_only`` nothing is changed, not even the file of an older version, and a ledger
+    without write permission can be opened.
 
     Example:
         >>> ledger = Ledger("memory://")

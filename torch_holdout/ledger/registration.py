@@ -159,12 +159,8 @@ def merged(
 ) -> StoredRegistration:
     """Return the stored registration with the statistics that were added, or raise.
 
-    Args:
-        row: The account's row.
-        stored: Its registration.
-        given: The registration it is opened with.
-        keyed: The keyed fingerprint of the data it is opened with, or None.
-        lenient: Allow statistics that are stored and not given.
+    ``keyed`` is the keyed fingerprint of the data that the account is opened with, if any;
+    ``lenient`` allows statistics that are stored and not given.
     """
     known = {_part(statistic, row.queries) for statistic in stored.statistics.values()}
     added = {

@@ -53,14 +53,13 @@ def legend_mark(kind: str) -> str:
 def budget_bar(spent: int, budget: int) -> str:
     """Draw how many releases are left: a segment each, or one bar if there are many."""
     left = budget - spent
-    parts = budget if budget <= _SEGMENTS else 1
-    gap = min(1.0, 30 / parts) if parts > 1 else 0.0
-    width = (300 - gap * (parts - 1)) / parts
     label = f"{left:,} of {counted(budget, 'release')} left"
-    if parts == 1:
+    if not 1 < budget <= _SEGMENTS:
         return share_bar(left / budget, label)
+    gap = min(1.0, 30 / budget)
+    width = (300 - gap * (budget - 1)) / budget
     segments = [
-        _bar(i * (width + gap), width, "full" if i < left else "empty") for i in range(parts)
+        _bar(i * (width + gap), width, "full" if i < left else "empty") for i in range(budget)
     ]
     return picture("".join(segments), 300, 10, label, class_="bar", preserveAspectRatio="none")
 
@@ -78,7 +77,7 @@ def _bar(x: float, width: float, style: str) -> str:
 
 
 def value_range(statistic: StatisticReport) -> tuple[float, float]:
-    """Return what the chart of a statistic spans: all that is drawn, with a margin."""
+    """Return the range of a statistic's chart: everything drawn, with a margin."""
     values = [s.value for s in statistic.drawn]
     released = [s for s in statistic.drawn if s.kind == "release"]
     values += [s.low for s in released] + [s.high for s in released]
@@ -119,9 +118,8 @@ class _ValuesChart:
     def draw(self) -> str:
         parts = [self._axes(), self._strip(), *self._bands(), *self._trails(), *self._points()]
         shape = "narrow" if self.narrow else "wide"
-        return picture(
-            "".join(parts), self.width, self.height, chart_label(self.statistic), class_=shape
-        )
+        label = chart_label(self.statistic)
+        return picture("".join(parts), self.width, self.height, label, class_=shape)
 
     def _axes(self) -> str:
         parts = []
@@ -240,7 +238,7 @@ class _ValuesChart:
 
 
 def chart_label(statistic: StatisticReport) -> str:
-    """Say in words what the chart shows."""
+    """Describe the chart in words."""
     values = sorted(shown.value for shown in statistic.drawn)
     lowest, highest = (wording.value_text(values[end], statistic.step) for end in (0, -1))
     label = (

@@ -173,10 +173,8 @@ class Report:
 def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Report:
     """Read a ledger, check its rows, and return its report; nothing is written or charged.
 
-    Args:
-        ledger: The ledger.
-        failure: Probability that a certificate is wrong.
-        name: Only the accounts of this name.
+    ``failure`` is the probability that a certificate is wrong; ``name`` chooses the accounts of one
+    name.
 
     Example:
         >>> import torch_holdout as th
