@@ -147,7 +147,7 @@ class LedgerError(HoldoutError):
         Traceback (most recent call last):
             ...
         torch_holdout.errors.LedgerError: Expected a ledger file at
-        /no/such/folder/holdout.db, but there is no such file. Give the path that is in the
+        /no/such/folder/holdout.db, but that is not a file. Give the path that is in the
         run's URL after sqlite:///.
     """
 

@@ -54,11 +54,11 @@ class MemoryBackend(Backend):
         return self.connect(create=False)
 
     def problems(self, connection: sa.Connection) -> list[str]:
-        """None: nobody else could have touched it."""
+        """Return nothing: no other process can reach it."""
         return []
 
     def exists(self) -> bool:
-        """Always: an empty one is made on first use, and costs nothing."""
+        """Return True: an empty one is made on first use, at no cost."""
         return True
 
     @contextlib.contextmanager

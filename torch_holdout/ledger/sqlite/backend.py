@@ -182,7 +182,7 @@ class SqliteBackend(Backend):
     def _check_header(self) -> None:
         if not self._path.is_file():
             raise LedgerError(
-                f"Expected a ledger file at {self._path}, but there is no such file. Give the path "
+                f"Expected a ledger file at {self._path}, but that is not a file. Give the path "
                 f"that is in the run's URL after sqlite:///."
             )
         try:
