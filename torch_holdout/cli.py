@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ app = typer.Typer(
 
 
 class PurposeOption(str, Enum):
-    """What a plan is for."""
+    """The purposes of a plan."""
 
     early_stopping = "early-stopping"
     curve = "curve"
@@ -91,7 +90,7 @@ def _root(
 
 @app.command()
 def demo(
-    picture: Annotated[Path, typer.Option("--picture", help="Where the picture goes.")] = Path(
+    picture: Annotated[Path, typer.Option("--picture", help="Path of the picture.")] = Path(
         "demo/demo.png"
     ),
     epochs: Annotated[int, typer.Option(min=2, help="At most this many epochs.")] = 60,
@@ -107,7 +106,7 @@ def demo(
     if picture.is_dir():
         picture = picture / "demo.png"
     if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
-        raise typer.BadParameter(f"{picture} is no name for a picture; demo.png would be.")
+        raise typer.BadParameter(f"{picture} is not the name of a PNG file, such as demo.png.")
     from torch_holdout._demo.demo import demo as run
 
     with _plainly():
@@ -122,7 +121,7 @@ def plan(
         int, typer.Option(help="Queries you expect: epochs or trials, times statistics.")
     ],
     size: Annotated[
-        int | None, typer.Option(help="Holdout examples; leave out to find how many it takes.")
+        int | None, typer.Option(help="Holdout examples; leave out to compute the number needed.")
     ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Releases; left out: what fits size and tolerance, else 20.")
@@ -138,7 +137,7 @@ def plan(
     failure: Failure = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a holdout can be used for before anything is asked; charges nothing.
+    """Plan the budget, the mechanism and the certificate of a holdout; charges nothing.
 
     Example: torch-holdout plan --size 10000 --queries 200 --budget 20
 
@@ -160,10 +159,8 @@ def plan(
         )
     if as_json:
         content = {name: getattr(made, name) for name in made.__dataclass_fields__}
-        content["mechanism"] = made.mechanism.identity()
-        content["certificate"] = asdict(made.certificate)
-        content["useful"] = made.useful
-        _print_json(content)
+        own = {"mechanism": made.mechanism.identity(), "certificate": asdict(made.certificate)}
+        _print_json(content | own | {"useful": made.useful})
     else:
         print_plan(made)
 
@@ -179,33 +176,26 @@ def status(
 
     Example: torch-holdout status holdout.db
     """
-    from torch_holdout.holdout.reading import AccountReading
     from torch_holdout.ledger import Ledger
     from torch_holdout.prediction.status import records_status
-    from torch_holdout.report.summary import chosen
+    from torch_holdout.report.summary import chosen, reading_of
 
     with _plainly():
         opened = Ledger(_ledger_url(ledger), reads_only=True)
         holdouts, records = chosen(opened, name)
-        readings = [
-            AccountReading(opened.summary(account, check=True), opened.address)
-            for account in holdouts
-        ]
+        readings = [reading_of(opened, account) for account in holdouts]
         stated = [(reading.status, reading.certificate(failure)) for reading in readings]
         charged = [
             records_status(opened.records_summary(account, check=True), opened.address)
             for account in records
         ]
     if as_json:
-        content = {
-            "ledger": opened.address,
-            "holdouts": [asdict(state) | {"certificate": asdict(claim)} for state, claim in stated],
-            "records": [asdict(state) for state in charged],
-        }
-        _print_json(content)
+        shown = [asdict(state) | {"certificate": asdict(claim)} for state, claim in stated]
+        records_shown = list(map(asdict, charged))
+        _print_json({"ledger": opened.address, "holdouts": shown, "records": records_shown})
     elif stated or charged:
-        shown = [f"{state}\n{claim}" for state, claim in stated]
-        typer.echo("\n\n".join([*shown, *map(str, charged)]))
+        lines = [f"{state}\n{claim}" for state, claim in stated]
+        typer.echo("\n\n".join([*lines, *map(str, charged)]))
     else:
         typer.echo("The ledger has no account yet.")
 
@@ -221,11 +211,11 @@ def report(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each answer.")] = False,
 ) -> None:
-    """Write one page about a ledger: what was asked, what it is worth, what may be reported.
+    """Write a page about a ledger: questions, certified intervals, and what may be reported.
 
     Example: torch-holdout report holdout.db -o report.html
 
-    With --json or --csv that is printed, and a page is written only where -o says.
+    With --json or --csv the data is printed, and a page is written only with -o.
     """
     from torch_holdout.ledger import Ledger
     from torch_holdout.report import content, paragraph, rows, summarise, write
@@ -245,11 +235,8 @@ def report(
 
 
 @app.command()
-def verify(
-    ledger: LedgerPlace,
-    as_json: AsJson = False,
-) -> None:
-    """Check every row, sum, counter and link of a ledger, and say what is wrong; repairs nothing.
+def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
+    """Check every row, sum, counter and link of a ledger, and list the problems; repairs nothing.
 
     Example: torch-holdout verify holdout.db
 
@@ -282,20 +269,17 @@ def audit(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Measure what every mechanism leaks, and catch twins that are broken on purpose.
+    """Measure the leakage of every mechanism, and detect twins that are broken on purpose.
 
     Example: torch-holdout audit
 
-    Exits with 1 if more is measured than claimed, or if a twin gets through.
+    Exits with 1 if more is measured than claimed, or if a twin is not detected.
     """
     from torch_holdout.audit import audit as run
     from torch_holdout.audit.table import print_audit
 
-    def tell(part: str) -> None:
-        typer.echo(f"auditing {part} ...", err=True)
-
     with _plainly():
-        rows = run(draws=draws, progress=tell)
+        rows = run(draws=draws, progress=lambda part: typer.echo(f"auditing {part} ...", err=True))
     if as_json:
         _print_json({"rows": [asdict(row) | {"right": row.right} for row in rows]})
     else:
@@ -316,13 +300,13 @@ def main() -> None:
     try:
         app()
     except OSError as error:  # a full disk, a folder that is gone
-        typer.echo(f"torch-holdout: {error.strerror}. What was printed is not whole.", err=True)
+        typer.echo(f"torch-holdout: {error.strerror}. The output is incomplete.", err=True)
         sys.exit(2)
 
 
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
-    """Say what was wrong in a sentence, without a traceback, and exit with 2."""
+    """Print an error as a sentence, without a traceback, and exit with 2."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", HoldoutWarning)
@@ -335,13 +319,6 @@ def _plainly() -> Iterator[None]:
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    typer.echo(json.dumps(_finite(content), indent=2))
-
-
-def _finite(content: Any) -> Any:
-    """JSON has no infinity: null stands for it."""
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    # JSON has no infinity: null stands for it.
+    finite = json.loads(json.dumps(content), parse_constant=lambda constant: None)
+    typer.echo(json.dumps(finite, indent=2))

@@ -70,7 +70,7 @@ class HoldoutMismatchError(HoldoutError):
         Traceback (most recent call last):
             ...
         torch_holdout.errors.HoldoutMismatchError: Expected 'val' to be opened with the
-        parameters of its making, but: budget: stored 5, given 50. ...
+        parameters it was created with, but: budget: stored 5, given 50. ...
     """
 
 
@@ -144,7 +144,7 @@ class LedgerError(HoldoutError):
         Traceback (most recent call last):
             ...
         torch_holdout.errors.LedgerError: Expected a ledger file at
-        /no/such/folder/holdout.db, but that is no file. Give the path that is in the
+        /no/such/folder/holdout.db, but that is not a file. Give the path that is in the
         run's URL after sqlite:///.
     """
 

@@ -8,8 +8,7 @@ import threading
 import time
 
 import pytest
-from torch_holdout.ledger import Ledger
-from torch_holdout.ledger.verify.verification import verify
+from torch_holdout.ledger import Ledger, verify
 
 from support.contracts.ledger_contract import REGISTRATION, entry
 

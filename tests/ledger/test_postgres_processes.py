@@ -95,7 +95,7 @@ def survive(postgres, url, log, workers=4):
 
 def uncommitted(url, noted):
     """Count answers that were handed out but are not in the ledger."""
-    from torch_holdout.holdout.door import _query_key
+    from torch_holdout.holdout.question import query_key
 
     holdout = make_holdout(url, budget=100_000)
     statistic = holdout.statistics["val_acc"]
@@ -103,7 +103,7 @@ def uncommitted(url, noted):
     with holdout._ledger.account(holdout._attached()) as account:
         for query, value, _ in noted:
             if value is not None:
-                stored = account.find("val_acc", _query_key(statistic, query))
+                stored = account.find("val_acc", query_key(statistic, query))
                 missing += stored is None or stored.value != value
     return missing
 

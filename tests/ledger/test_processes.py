@@ -123,7 +123,7 @@ def kill_repeatedly(url, log, times, leaky, rule="thresholdout-last"):
 
 def uncommitted(url, log, rule="thresholdout-last"):
     """Answers that were handed out but are not in the ledger."""
-    from torch_holdout.holdout.door import _query_key
+    from torch_holdout.holdout.question import query_key
 
     holdout = killable(url, rule)
     statistic = holdout.statistics["val_acc"]
@@ -137,7 +137,7 @@ def uncommitted(url, log, rule="thresholdout-last"):
             if math.isnan(value):
                 continue  # exhausted: no answer
             handed += 1
-            key = query if len(query) == 64 else _query_key(statistic, query)
+            key = query if len(query) == 64 else query_key(statistic, query)
             stored = account.find("val_acc", key)
             missing += stored is None or stored.value != value
     return missing, handed

@@ -148,7 +148,7 @@ def test_some_other_file_is_refused_and_left_alone(path):
 
 def test_a_folder_is_refused(path):
     path.mkdir()
-    with pytest.raises(LedgerError, match="no file"):
+    with pytest.raises(LedgerError, match="is not a file"):
         reopen(path)
 
 

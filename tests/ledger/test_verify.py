@@ -125,7 +125,7 @@ HOLDOUT_EDITS = {
         None,
         "no round is open",
     ),
-    "type": (row(2, "charge = x'00'"), None, "could not be read"),
+    "type": (row(2, "charge = x'00'"), None, "unreadable: a value has the wrong type"),
 }
 
 

@@ -213,10 +213,16 @@ def test_ledgers_of_earlier_versions_stay_what_they_are(tmp_path, version, mode)
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ("UPDATE th_runs SET run = x'ff00'", "the name of a run is no text"),
-        ("UPDATE th_refusals SET count = 'many'", "what was asked too late is miscounted"),
-        ("UPDATE th_refusals SET count = -3", "what was asked too late is miscounted"),
-        ("UPDATE th_refusals SET last_at = x'00'", "what was asked too late is miscounted"),
+        ("UPDATE th_runs SET run = x'ff00'", "the name of a run is not text"),
+        (
+            "UPDATE th_refusals SET count = 'many'",
+            "queries after the budget was gone are miscounted",
+        ),
+        ("UPDATE th_refusals SET count = -3", "queries after the budget was gone are miscounted"),
+        (
+            "UPDATE th_refusals SET last_at = x'00'",
+            "queries after the budget was gone are miscounted",
+        ),
     ],
 )
 def test_labels_that_cannot_be_read_are_a_sentence(ledger, tmp_path, damage, sentence):

@@ -10,8 +10,7 @@ from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout import reading as overview
 from torch_holdout.ledger import Ledger, Recorded, Refusal
 from torch_holdout.report import summary as module
-from torch_holdout.report.summary import summarise
-from torch_holdout.report.thinning import thinned
+from torch_holdout.report.summary import summarise, thinned
 from torch_holdout.report.wording import (
     distance_text,
     interval_text,

@@ -14,7 +14,6 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.ledger.registration import StoredRegistration
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
 from torch_holdout.statistics import Statistic
@@ -108,19 +107,20 @@ class Registration:
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters that the ledger stores and compares."""
-        return StoredRegistration.make(
-            size=self.size,
-            statistics={
+        return {
+            "size": self.size,
+            "statistics": {
                 name: statistic.identity() | {"units": self.units(name), "grid": self.grid_of(name)}
                 for name, statistic in self.statistics.items()
             },
-            mechanism=self.mechanism.identity(),
-            budget=self.budget,
-            delta=self.delta,
-            resolution=self.levels,
-            seeded=self.seed is not None,
-            planned=self.planned,
-        ).content
+            "mechanism": self.mechanism.identity(),
+            "budget": self.budget,
+            "delta": self.delta,
+            "resolution": self.levels,
+            "relation": "replace-one",
+            "seeded": self.seed is not None,
+            **({} if self.planned is None else {"planned": self.planned}),
+        }
 
     def _check_statistics(self) -> None:
         if not isinstance(self.statistics, Mapping) or not self.statistics:

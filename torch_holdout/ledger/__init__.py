@@ -9,7 +9,7 @@ from typing import Any
 from torch_holdout._shared.moved import old_name
 from torch_holdout.ledger.holdouts import Entry, Recorded, Refusal, Summary
 from torch_holdout.ledger.ledger import Ledger
-from torch_holdout.ledger.verify.verification import Finding, Verification, verify
+from torch_holdout.ledger.verify import Finding, Verification, verify
 
 __all__ = [
     "Entry",

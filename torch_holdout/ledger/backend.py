@@ -1,4 +1,4 @@
-"""What a database must offer to hold a ledger, and what all of them share."""
+"""The interface of a ledger's database, and the parts that all databases share."""
 
 import contextlib
 import logging
@@ -25,16 +25,30 @@ class Backend(Protocol):
     errors: tuple[type[Exception], ...]
 
     def connect(self, *, create: bool) -> sa.Engine:
-        """Return an engine on a checked ledger; make one if there is none and ``create``."""
+        """Return an engine on a checked ledger; with ``create``, make a missing one."""
 
     def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
         """Open a transaction. Nothing has been asked yet, so only this may be tried again."""
+        connection = engine.connect().execution_options(reads_only=reads_only)
+        try:
+            connection.begin()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def explain(self, error: Exception, *, committing: bool) -> LedgerError:
-        """Say what went wrong inside a transaction, without a row's content."""
+        """Return an error for a failure inside a transaction, without a row's content."""
+        why = str(getattr(error, "orig", None) or type(error).__name__)
+        return LedgerError(
+            f"The ledger {self.address} could not be used ({why}); nothing was released. If "
+            f"another process holds it, try again; if the disk is full or the file damaged, repair "
+            f"that first."
+        )
 
     def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
-        """Keep other threads out where the database itself cannot."""
+        """Keep other threads out where the database itself cannot; by default it can."""
+        return contextlib.nullcontext()
 
     def exists(self) -> bool:
         """Whether there is something to open."""
@@ -43,7 +57,7 @@ class Backend(Protocol):
         """Return an engine that changes nothing, on a ledger that may be damaged."""
 
     def problems(self, connection: sa.Connection) -> list[str]:
-        """List what is wrong with the database itself: its tables and settings, not its rows."""
+        """Return problems of the database itself: its tables and settings, not its rows."""
 
 
 def quiet_engine(url: str, **options: Any) -> sa.Engine:
@@ -52,19 +66,8 @@ def quiet_engine(url: str, **options: Any) -> sa.Engine:
     return sa.create_engine(url, hide_parameters=True, logging_name=_LOGGER, **options)
 
 
-def begun(engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
-    """Return a connection with an open transaction."""
-    connection = engine.connect().execution_options(reads_only=reads_only)
-    try:
-        connection.begin()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def fill(connection: sa.Connection) -> None:
-    """Make an empty ledger."""
+    """Create an empty ledger."""
     metadata.create_all(connection, checkfirst=False)
     connection.execute(
         ledger.insert().values(
@@ -81,33 +84,33 @@ def tables_of(schema_version: int) -> list[sa.Table]:
 
 
 def stored_version(connection: sa.Connection, address: str, oldest: int = 1) -> int:
-    """Return a ledger's schema version; refuse one that is not known."""
-    found = connection.execute(sa.select(ledger.c.schema_version)).scalar_one()
-    if not oldest <= found <= SCHEMA_VERSION:
+    """Return a ledger's schema version; raise if it is not known."""
+    stored = connection.execute(sa.select(ledger.c.schema_version)).scalar_one()
+    if not oldest <= stored <= SCHEMA_VERSION:
         raise LedgerError(
             f"Expected a ledger of schema version {oldest} to {SCHEMA_VERSION}, but {address} has "
-            f"version {found}. Update torch_holdout to open it."
+            f"version {stored}. Update torch_holdout to open it."
         )
-    return int(found)
+    return int(stored)
 
 
 def upgrade(connection: sa.Connection) -> None:
-    """Add what later versions have; what is there stays as it is."""
+    """Add the tables of later versions; nothing else changes."""
     # Read again under the lock: another process may have been faster.
-    found = connection.execute(sa.select(ledger.c.schema_version).with_for_update()).scalar_one()
-    for later in range(found + 1, SCHEMA_VERSION + 1):
+    stored = connection.execute(sa.select(ledger.c.schema_version).with_for_update()).scalar_one()
+    for later in range(stored + 1, SCHEMA_VERSION + 1):
         metadata.create_all(connection, tables=list(ADDED[later]), checkfirst=False)
     connection.execute(ledger.update().values(schema_version=SCHEMA_VERSION))
 
 
 def key_problems(connection: sa.Connection) -> list[str]:
-    """Say whether the key of the fingerprints is lost."""
+    """Return a problem if the key of the fingerprints is lost."""
     lost = connection.execute(sa.select(keys.c.secret)).first() is None
     return ["its secret key is lost"] if lost else []
 
 
 def damaged_ledger(address: str, problems: Iterable[str]) -> LedgerError:
-    """Say that a ledger cannot be trusted."""
+    """Return the error for a damaged ledger."""
     return LedgerError(
         f"Expected an intact ledger at {address}, but it is damaged ({'; '.join(problems)}). It "
         f"was not repaired, because a repair could refund budget. Restore it from a backup."
@@ -134,6 +137,6 @@ def cause_of(error: Exception) -> BaseException | None:
 
 
 def reason(error: Exception) -> str:
-    """Say what an operating system or a database said."""
+    """Return the message of an operating system or a database."""
     cause = cause_of(error)
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__

@@ -18,7 +18,7 @@ def first_link(name: str) -> str:
 
 
 def public_mark(account: str) -> str:
-    """Return what tells an account from another of the same name, and may be shown."""
+    """Return a public mark that differs between accounts of one name."""
     return first_link(account)[:16]
 
 
@@ -37,7 +37,7 @@ def parsed(row: Any, address: str) -> dict[str, Any]:
 
 
 def damaged(name: str, address: str) -> LedgerError:
-    """Say that an account cannot be trusted."""
+    """Return the error for a damaged account."""
     return LedgerError(
         f"Expected the rows of {name!r} in {address} to fit together, but they do not: some were "
         f"edited or lost. Nothing was repaired. Restore the ledger from a backup."

@@ -24,7 +24,7 @@ def backend_for(url: str) -> Backend:
     if parsed.drivername == "memory" and plain:
         return MemoryBackend.named(parsed.host)
     if parsed.drivername == "sqlite":
-        return SqliteBackend.of(parsed, url)
+        return SqliteBackend(parsed, url)
     if parsed.drivername.startswith("postgres"):
         return PostgresBackend.named(parsed)
     raise LedgerError(f"Expected a ledger URL like {_SUPPORTED}, but got {parsed}.")
@@ -36,7 +36,7 @@ def _parse(url: str) -> URL:
     except (sa.exc.ArgumentError, ValueError, TypeError, AttributeError):
         hint = "" if "://" in str(url) else " For a file write sqlite:/// before its name."
         raise LedgerError(
-            f"Expected a ledger URL like {_SUPPORTED}; this one is none.{hint}"
+            f"Expected a ledger URL like {_SUPPORTED}, but got something else.{hint}"
         ) from None
     if parsed.password is not None:
         raise LedgerError(

@@ -7,26 +7,11 @@ import sqlalchemy as sa
 
 from torch_holdout.accounting.picos import PICO
 from torch_holdout.errors import BudgetExhaustedError, LedgerError
+from torch_holdout.ledger import statements
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.chains import chained, first_link, public_mark
+from torch_holdout.ledger.chains import chained, public_mark
 from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.registration import StoredRegistration
-from torch_holdout.ledger.schema import holdouts
-from torch_holdout.ledger.statements import (
-    ATTEMPTS,
-    DELETE_THRESHOLD,
-    DELETE_THRESHOLDS,
-    INSERT_QUERY,
-    INSERT_REFUSAL,
-    INSERT_RUN,
-    INSERT_THRESHOLD,
-    LAST_RELEASE,
-    LOCK_RECORDS,
-    LOOK,
-    THRESHOLDS,
-    UPDATE_HOLDOUT,
-    UPDATE_REFUSAL,
-)
 
 Kind = Literal["release", "guess"]
 
@@ -102,24 +87,17 @@ class Summary:
 
     @property
     def registration(self) -> dict[str, Any]:
-        """What is fixed, as it is stored."""
+        """The fixed parameters, as they are stored."""
         return self.registered.content
 
     @classmethod
     def of_row(cls, row: Any, address: str) -> "Summary":
         """Read a row of the holdouts' table."""
-        return cls(
-            name=row.name,
-            registered=StoredRegistration.of_account(row, address),
-            fingerprinted=row.fingerprint is not None,
-            budget=row.budget,
-            queries=row.queries,
-            releases=row.releases,
-            rounds=row.rounds,
-            spent=None if row.spent is None else row.spent / PICO,
-            last_release=row.last_release,
-            account=public_mark(row.account),
-        )
+        registered = StoredRegistration.of_account(row, address)
+        counters = (row.budget, row.queries, row.releases, row.rounds)
+        spent = None if row.spent is None else row.spent / PICO
+        known = (row.name, registered, row.fingerprint is not None)
+        return cls(*known, *counters, spent, row.last_release, public_mark(row.account))
 
 
 @final
@@ -197,29 +175,29 @@ class Account:
     def find(self, statistic: str, query: str) -> Stored | None:
         """Return the first answer to a query, if it was asked before.
 
-        What is usually asked next, the last release and the secrets, is read with it.
+        The last release and the secrets, which are usually asked next, are read with it.
         """
         asked = {"holdout": self._row.id, "statistic": statistic, "query": query}
-        found: dict[str, Stored] = {}
+        answers: dict[str, Stored] = {}
         self._secrets = {}
-        for what, *row in self._connection.execute(LOOK, asked):
+        for what, *row in self._connection.execute(statements.LOOK, asked):
             if what == "secret":
                 self._secrets[int(row[0])] = int(row[3])
             else:
-                found[what] = Stored(*row)
-        self._last = {statistic: found.get("last")}
-        return found.get("find")
+                answers[what] = Stored(*row)
+        self._last = {statistic: answers.get("last")}
+        return answers.get("find")
 
     def attempts(self, statistic: str, query: str) -> int:
         """Count how often a query has been answered."""
         asked = {"holdout": self._row.id, "statistic": statistic, "query": query}
-        return int(self._connection.execute(ATTEMPTS, asked).scalar_one())
+        return int(self._connection.execute(statements.ATTEMPTS, asked).scalar_one())
 
     def last_release(self, statistic: str) -> Stored | None:
         """Return the latest release of a statistic."""
         if statistic not in self._last:
             asked = {"holdout": self._row.id, "statistic": statistic}
-            row = self._connection.execute(LAST_RELEASE, asked).one_or_none()
+            row = self._connection.execute(statements.LAST_RELEASE, asked).one_or_none()
             self._last[statistic] = None if row is None else Stored(*row)
         return self._last[statistic]
 
@@ -230,34 +208,28 @@ class Account:
     def record(self, entry: Entry, threshold: int | None, run: str | None = None) -> int:
         """Write an answer, its charge and the next secret; return the budget that is left.
 
-        The name of the run is only for people: it is no link of the chain. After the last release
-        every secret is erased: no round is open any more.
+        The name of the run is only for people: the chain does not cover it. After the last release
+        every secret is erased: no round is open.
         """
         released = entry.kind == "release"
         if released and self.budget_left < 1:
             raise LedgerError("A release beyond the budget was stopped; nothing was recorded.")
         if self._recorded:
-            raise LedgerError(
-                "A second answer in one transaction was stopped; nothing is recorded."
-            )
+            raise LedgerError("A second answer in one transaction was stopped; nothing recorded.")
         self._recorded = True
         self.queries += 1
         self.releases += released
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, self.queries, row)
-        self._connection.execute(
-            INSERT_QUERY,
-            {"holdout_id": self._row.id, "position": self.queries, "chain": chain, **row},
-        )
+        own = {"holdout_id": self._row.id, "position": self.queries}
+        self._connection.execute(statements.INSERT_QUERY, own | row | {"chain": chain})
         if run is not None:
-            self._connection.execute(
-                INSERT_RUN, {"holdout_id": self._row.id, "position": self.queries, "run": run}
-            )
+            self._connection.execute(statements.INSERT_RUN, own | {"run": run})
         spent = None
         if self._row.spent is not None and entry.charge is not None:
             spent = self._row.spent + entry.charge
         self._connection.execute(
-            UPDATE_HOLDOUT,
+            statements.UPDATE_HOLDOUT,
             {
                 "which": self._row.id,
                 "queries": self.queries,
@@ -273,28 +245,23 @@ class Account:
 
     def refuse(self, statistic: str, run: str | None) -> None:
         """Count a query that came after the budget was gone; it is given no answer."""
-        at = now()
-        asked = {"holdout": self._row.id, "of_statistic": statistic, "of_run": run or "", "at": at}
-        if not self._connection.execute(UPDATE_REFUSAL, asked).rowcount:
+        at, run = now(), run or ""
+        asked = {"holdout": self._row.id, "of_statistic": statistic, "of_run": run, "at": at}
+        if not self._connection.execute(statements.UPDATE_REFUSAL, asked).rowcount:
+            first = {"statistic": statistic, "run": run, "count": 1, "first_at": at, "last_at": at}
             self._connection.execute(
-                INSERT_REFUSAL,
-                {
-                    "holdout_id": self._row.id,
-                    "statistic": statistic,
-                    "run": run or "",
-                    "count": 1,
-                    "first_at": at,
-                    "last_at": at,
-                },
+                statements.INSERT_REFUSAL, first | {"holdout_id": self._row.id}
             )
 
     def records(self, debit: Debit) -> RecordsAccount:
         """Open the account that a debit is for in the same transaction.
 
         It is refused here, before anything is decided, if the worst case is not covered: a refusal
-        must say nothing of the outcome.
+        must not depend on the outcome.
         """
-        row = self._connection.execute(LOCK_RECORDS, {"which": debit.account}).one_or_none()
+        row = self._connection.execute(
+            statements.LOCK_RECORDS, {"which": debit.account}
+        ).one_or_none()
         if row is None:
             raise LedgerError(
                 "Expected the training records' account in the holdout's ledger, but it is gone. "
@@ -310,41 +277,19 @@ class Account:
 
     def _kept_secrets(self) -> dict[int, int]:
         if self._secrets is None:
-            found = self._connection.execute(THRESHOLDS, {"holdout": self._row.id})
-            self._secrets = {int(of): int(secret) for of, secret in found}
+            kept = self._connection.execute(statements.THRESHOLDS, {"holdout": self._row.id})
+            self._secrets = {int(of): int(secret) for of, secret in kept}
         return self._secrets
 
     def _keep_secret(self, units: int, threshold: int | None) -> None:
         stored = self._kept_secrets().get(units)
         if not self.budget_left:
-            self._connection.execute(DELETE_THRESHOLDS, {"holdout": self._row.id})
+            self._connection.execute(statements.DELETE_THRESHOLDS, {"holdout": self._row.id})
         elif stored != threshold:
             if stored is not None:
                 where = {"holdout": self._row.id, "of_units": units}
-                self._connection.execute(DELETE_THRESHOLD, where)
+                self._connection.execute(statements.DELETE_THRESHOLD, where)
             if threshold is not None:
-                self._connection.execute(
-                    INSERT_THRESHOLD,
-                    {"holdout_id": self._row.id, "units": units, "threshold": threshold},
-                )
-        self._secrets, self._last = None, {}  # what was read is no longer so
-
-
-def new_holdout(
-    account: str, name: str, registration: str, keyed: str | None, budget: int, private: bool
-) -> sa.Insert:
-    """Return the statement that makes an account nothing has been asked of."""
-    return holdouts.insert().values(
-        account=account,
-        name=name,
-        registration=registration,
-        fingerprint=keyed,
-        budget=budget,
-        queries=0,
-        releases=0,
-        rounds=0,
-        last_release=0,
-        spent=0 if private else None,
-        chain=first_link(name),
-        created_at=now(),
-    )
+                new = {"holdout_id": self._row.id, "units": units, "threshold": threshold}
+                self._connection.execute(statements.INSERT_THRESHOLD, new)
+        self._secrets, self._last = None, {}  # read before this answer

@@ -9,38 +9,22 @@ import sqlalchemy as sa
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
-from torch_holdout.ledger.backend import damaged_ledger, stored_version
-from torch_holdout.ledger.chains import canonical, damaged, parsed
-from torch_holdout.ledger.comparison import merged, require_same
+from torch_holdout.ledger import schema, statements
+from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
+from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
-from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary, new_holdout
-from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary, new_records
-from torch_holdout.ledger.registration import StoredRegistration
-from torch_holdout.ledger.replay import require_holdout_fits, require_records_fit
-from torch_holdout.ledger.schema import (
-    SCHEMA_VERSION,
-    WITH_RECORDS,
-    WITH_RUNS,
-    charges,
-    holdouts,
-    keys,
-    ledger,
-    queries,
-    records,
-    refusals,
-    runs,
-)
-from torch_holdout.ledger.statements import LOCK_HOLDOUT, LOCK_RECORDS
+from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
+from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
+from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
+from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
 
 
 @final
 class Ledger:
     """The accounts behind one URL.
 
-    Args:
-        url: Where.
-        reads_only: Change nothing, not even the file of an older version, and open what may not be
-            written to.
+    With ``reads_only`` nothing is changed, not even the file of an older version, and a ledger
+    without write permission can be opened.
 
     Example:
         >>> ledger = Ledger("memory://")
@@ -55,7 +39,7 @@ class Ledger:
     def __init__(self, url: str, *, reads_only: bool = False) -> None:
         self._backend = backend_for(url)
         self._reads_only = reads_only
-        self._version = SCHEMA_VERSION  # what is opened to be written to is upgraded first
+        self._version = schema.SCHEMA_VERSION  # what is opened to be written to is upgraded first
         self._connected: sa.Engine | None = None
         self.address = self._backend.address
 
@@ -85,18 +69,18 @@ class Ledger:
         content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = _keyed(connection, fingerprint)
-            row = self._locked(connection, holdouts, name, account, keyed)
+            row = self._locked(connection, schema.holdouts, name, account, keyed)
             if row is None:
-                account = fresh_secret(16).hex()
-                connection.execute(new_holdout(account, name, content, keyed, budget, private))
-                return account
+                own = {"registration": content, "fingerprint": keyed, "budget": budget}
+                own["spent"] = 0 if private else None
+                return _made(connection, schema.holdouts, name, own)
             require_holdout_fits(connection, row, self.address)
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
             whole = merged(row, stored, given, keyed, lenient=account is not None)
             if whole != stored:
-                own = holdouts.update().where(holdouts.c.id == row.id)
-                connection.execute(own.values(registration=whole.text()))
+                same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
+                connection.execute(same.values(registration=whole.text()))
             return str(row.account)
 
     @contextlib.contextmanager
@@ -106,9 +90,7 @@ class Ledger:
         An account whose budget is not the handle's was edited, and is refused.
         """
         with self._transaction() as connection:
-            row = connection.execute(LOCK_HOLDOUT, {"which": account}).one_or_none()
-            if row is None:
-                raise self._gone(account)
+            row = self._row(connection, statements.LOCK_HOLDOUT, account)
             if budget not in (None, row.budget):
                 raise damaged(row.name, self.address)
             yield Account(connection, row)
@@ -116,7 +98,7 @@ class Ledger:
     def summary(self, account: str, *, check: bool = False) -> Summary:
         """Read an account's counters without blocking anyone; ``check`` its rows first."""
         with self._transaction(reads_only=True) as connection:
-            row = self._row(connection, holdouts, account)
+            row = self._row(connection, statements.HOLDOUT, account)
             if check:
                 require_holdout_fits(connection, row, self.address)
             return Summary.of_row(row, self.address)
@@ -124,53 +106,45 @@ class Ledger:
     def releases(self, account: str) -> int:
         """Read how many releases an account has made."""
         with self._transaction(reads_only=True) as connection:
-            count = connection.execute(
-                sa.select(holdouts.c.releases).where(holdouts.c.account == account)
-            ).scalar_one_or_none()
-        if count is None:
-            raise self._gone(account)
-        return int(count)
+            return int(self._row(connection, statements.RELEASES, account).releases)
 
     def answers(self, account: str) -> list[Recorded]:
-        """List what has been answered, oldest first."""
-        asked = (queries.c.position, queries.c.statistic, queries.c.kind, queries.c.value)
-        of_query = (runs.c.holdout_id == queries.c.holdout_id) & (
-            runs.c.position == queries.c.position
-        )
+        """Return the answers so far, oldest first."""
+        asked = schema.queries.c
+        wanted = (asked.position, asked.statistic, asked.kind, asked.value, asked.asked_at)
         with self._transaction(reads_only=True) as connection:
-            named = self._version >= WITH_RUNS
-            wanted = sa.select(*asked, queries.c.asked_at, *([runs.c.run] if named else []))
-            wanted = wanted.join(holdouts, holdouts.c.id == queries.c.holdout_id)
-            found = connection.execute(
-                (wanted.outerjoin(runs, of_query) if named else wanted)
-                .where(holdouts.c.account == account)
-                .order_by(queries.c.position)
-            )
-            answers = [Recorded(*row) for row in found]
+            if self._version < schema.WITH_RUNS:
+                chosen = _of_account(account, *wanted)
+            else:
+                run = schema.runs.c
+                same = (run.holdout_id == asked.holdout_id) & (run.position == asked.position)
+                chosen = _of_account(account, *wanted, run.run).outerjoin(schema.runs, same)
+            answers = [
+                Recorded(*row) for row in connection.execute(chosen.order_by(asked.position))
+            ]
         if not all(isinstance(answer.run, str | None) for answer in answers):
-            raise damaged_ledger(self.address, ["the name of a run is no text"])
+            raise damaged_ledger(self.address, ["the name of a run is not text"])
         return answers
 
     def refusals(self, account: str) -> list[Refusal]:
-        """List what was asked after the budget was gone, by statistic and run."""
-        asked = (refusals.c.statistic, refusals.c.run, refusals.c.count)
+        """Return the queries after the budget was gone, by statistic and run."""
+        asked = schema.refusals.c
+        wanted = (asked.statistic, asked.run, asked.count, asked.first_at, asked.last_at)
         with self._transaction(reads_only=True) as connection:
-            if self._version < WITH_RUNS:
+            if self._version < schema.WITH_RUNS:
                 return []
+            chosen = _of_account(account, *wanted)
             rows = connection.execute(
-                sa.select(*asked, refusals.c.first_at, refusals.c.last_at)
-                .join(holdouts, holdouts.c.id == refusals.c.holdout_id)
-                .where(holdouts.c.account == account)
-                .order_by(refusals.c.first_at, refusals.c.statistic, refusals.c.run)
+                chosen.order_by(asked.first_at, asked.statistic, asked.run)
             ).all()
         if not all(map(Refusal.fits, rows)):
-            raise damaged_ledger(self.address, ["what was asked too late is miscounted"])
+            raise damaged_ledger(self.address, ["queries after the budget was gone are miscounted"])
         return [Refusal(row[0], row[1] or None, *row[2:]) for row in rows]
 
     def accounts(self) -> dict[str, str]:
         """Return the accounts' ids by the holdouts' names, oldest first."""
         with self._transaction(reads_only=True) as connection:
-            return _ids(connection, holdouts)
+            return _ids(connection, schema.holdouts)
 
     def names(self) -> list[str]:
         """List the holdouts, oldest first."""
@@ -198,11 +172,10 @@ class Ledger:
         content = canonical(registration)
         with self._transaction(create=account is None) as connection:
             keyed = _keyed(connection, fingerprint)
-            row = self._locked(connection, records, name, account, keyed)
+            row = self._locked(connection, schema.records, name, account, keyed)
             if row is None:
-                account = fresh_secret(16).hex()
-                connection.execute(new_records(account, name, content, keyed, capacity))
-                return account
+                own = {"registration": content, "fingerprint": keyed, "capacity": capacity}
+                return _made(connection, schema.records, name, own)
             require_records_fit(connection, row, self.address)
             stored = parsed(row, self.address)
             require_same(row, stored, registration | {"derived": stored["derived"]}, keyed)
@@ -212,30 +185,25 @@ class Ledger:
     def records(self, account: str) -> Iterator[RecordsAccount]:
         """Open a records account exclusively; leaving the block commits, an exception undoes."""
         with self._transaction() as connection:
-            row = connection.execute(LOCK_RECORDS, {"which": account}).one_or_none()
-            if row is None:
-                raise self._gone(account)
-            yield RecordsAccount(connection, row)
+            yield RecordsAccount(
+                connection, self._row(connection, statements.LOCK_RECORDS, account)
+            )
 
     def records_summary(self, account: str, *, check: bool = False) -> RecordsSummary:
         """Read a records account's counters without blocking anyone."""
         with self._transaction(reads_only=True) as connection:
-            row = self._row(connection, records, account)
+            row = self._row(connection, statements.RECORDS, account)
             if check:
                 require_records_fit(connection, row, self.address)
             return RecordsSummary.of_row(row, self.address)
 
     def charges(self, account: str) -> list[Charged]:
-        """List what has been charged to training records, oldest first."""
-        asked = (charges.c.position, charges.c.purpose, charges.c.detail, charges.c.queries)
+        """Return the charges to training records, oldest first."""
+        asked = schema.charges.c
+        wanted = (asked.position, asked.purpose, asked.detail, asked.queries, asked.charge)
         with self._transaction(reads_only=True) as connection:
-            found = connection.execute(
-                sa.select(*asked, charges.c.charge, charges.c.asked_at)
-                .join(records, records.c.id == charges.c.records_id)
-                .where(records.c.account == account)
-                .order_by(charges.c.position)
-            )
-            return [Charged(*row) for row in found]
+            chosen = _of_account(account, *wanted, asked.asked_at).order_by(asked.position)
+            return [Charged(*row) for row in connection.execute(chosen)]
 
     def find_records(self, name: str) -> str | None:
         """Return the id of a records account, or None if there is none; makes nothing."""
@@ -244,9 +212,9 @@ class Ledger:
     def records_accounts(self) -> dict[str, str]:
         """Return the records accounts' ids by name, oldest first."""
         with self._transaction(reads_only=True) as connection:
-            if self._version < WITH_RECORDS:
+            if self._version < schema.WITH_RECORDS:
                 return {}
-            return _ids(connection, records)
+            return _ids(connection, schema.records)
 
     def _locked(
         self,
@@ -256,24 +224,38 @@ class Ledger:
         account: str | None,
         keyed: str | None,
     ) -> Any:
-        """Lock and return the row of a name; None if there is none and it may be made."""
-        row = _found_or_free(connection, table, name)
+        """Lock and return the row of a name; None if there is none and it may be made.
+
+        If there is none, the ledger is locked, so that no one else adds it, and looked at again,
+        also for the same data.
+        """
+        named = sa.select(table).where(table.c.name == name).with_for_update()
+        row = connection.execute(named).one_or_none()
+        if row is None:
+            connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
+            row = connection.execute(named).one_or_none()
         if account is not None and (row is None or row.account != account):
             raise self._gone(name)
-        if row is None:
-            _refuse_renamed(connection, table, name, keyed)
+        if row is None and keyed is not None:
+            same = sa.select(table.c.name).where(table.c.fingerprint == keyed)
+            twin = connection.execute(same).scalar_one_or_none()
+            if twin is not None:
+                raise HoldoutMismatchError(
+                    f"Expected new data for the new name {name!r}, but this data is already "
+                    f"{twin!r}; another name does not refill its budget. Open it by that name."
+                )
         return row
 
-    def _row(self, connection: sa.Connection, table: sa.Table, account: str) -> Any:
-        row = connection.execute(sa.select(table).where(table.c.account == account)).one_or_none()
+    def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
+        row = connection.execute(statement, {"which": account}).one_or_none()
         if row is None:
             raise self._gone(account)
         return row
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
-            f"Expected {which!r} in {self.address}, where this handle was made, but it is "
-            f"gone or replaced. A new one would be a new budget, so none was made or used."
+            f"Expected {which!r} in {self.address}, where this handle was created, but it is "
+            f"gone or replaced. A new one would be a new budget, so none was created or used."
         )
 
     @contextlib.contextmanager
@@ -323,33 +305,21 @@ def _keyed(connection: sa.Connection, fingerprint: DataFingerprint | None) -> st
     """Return the fingerprint as the ledger keeps it: keyed by its secret."""
     if fingerprint is None:
         return None
-    secret = connection.execute(sa.select(keys.c.secret).where(keys.c.purpose == "fingerprint"))
+    secret = connection.execute(
+        sa.select(schema.keys.c.secret).where(schema.keys.c.purpose == "fingerprint")
+    )
     return fingerprint.keyed(bytes(secret.scalar_one()))
 
 
-def _found_or_free(connection: sa.Connection, table: sa.Table, name: str) -> Any:
-    """Lock the account of a name; if there is none, lock the ledger, so that no one else adds it.
-
-    Whoever makes an account looks again under the ledger's lock: also for the same data.
-    """
-    named = sa.select(table).where(table.c.name == name).with_for_update()
-    row = connection.execute(named).one_or_none()
-    if row is None:
-        connection.execute(sa.select(ledger.c.schema_version).with_for_update())
-        row = connection.execute(named).one_or_none()
-    return row
+def _made(connection: sa.Connection, table: sa.Table, name: str, columns: dict[str, Any]) -> str:
+    account = fresh_secret(16).hex()
+    shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
+    connection.execute(table.insert().values(shared | columns))
+    return account
 
 
-def _refuse_renamed(
-    connection: sa.Connection, table: sa.Table, name: str, keyed: str | None
-) -> None:
-    if keyed is None:
-        return
-    twin = connection.execute(
-        sa.select(table.c.name).where(table.c.fingerprint == keyed)
-    ).scalar_one_or_none()
-    if twin is not None:
-        raise HoldoutMismatchError(
-            f"Expected new data for the new name {name!r}, but this data is already "
-            f"{twin!r}; another name does not refill its budget. Open it by that name."
-        )
+def _of_account(account: str, *columns: Any) -> sa.Select[Any]:
+    rows = columns[0].table
+    owner = schema.records if rows is schema.charges else schema.holdouts
+    joined = sa.select(*columns).join(owner, owner.c.id == owner_column(rows))
+    return joined.where(owner.c.account == account)

@@ -12,11 +12,11 @@ from sqlalchemy.pool import StaticPool
 
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger.backend import begun, fill
-from torch_holdout.ledger.sqlite.backend import DATABASE_ERRORS, sqlite_engine, unusable
+from torch_holdout.ledger.backend import Backend, fill
+from torch_holdout.ledger.sqlite.backend import DATABASE_ERRORS, sqlite_engine
 
 
-class MemoryBackend:
+class MemoryBackend(Backend):
     """A throw-away ledger of this process. ``memory://label`` is shared by label."""
 
     errors: tuple[type[Exception], ...] = DATABASE_ERRORS
@@ -32,10 +32,10 @@ class MemoryBackend:
     def named(cls, label: str | None) -> "MemoryBackend":
         """Return the ledger of that label, a new one without a label."""
         label = label or fresh_secret(8).hex()
-        found = cls._named.get(label)
-        if found is None:
-            found = cls._named[label] = cls(label)
-        return found
+        backend = cls._named.get(label)
+        if backend is None:
+            backend = cls._named[label] = cls(label)
+        return backend
 
     def connect(self, *, create: bool) -> sa.Engine:
         """Return the one engine; a new one is empty, so ``create`` does not matter."""
@@ -49,24 +49,16 @@ class MemoryBackend:
                 self._engine = engine
             return self._engine
 
-    def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
-        """Open a transaction."""
-        return begun(engine, reads_only=reads_only)
-
-    def explain(self, error: Exception, *, committing: bool) -> LedgerError:
-        """Say what went wrong inside a transaction."""
-        return unusable(self.address, error)
-
     def reading(self) -> sa.Engine:
         """Return the one engine: there is nothing that could change."""
         return self.connect(create=False)
 
     def problems(self, connection: sa.Connection) -> list[str]:
-        """None: nobody else could have touched it."""
+        """Return nothing: no other process can reach it."""
         return []
 
     def exists(self) -> bool:
-        """Always: an empty one is made on first use, and costs nothing."""
+        """Return True: an empty one is made on first use, at no cost."""
         return True
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""The account of training records inside a transaction: what predictions and validations cost them.
+"""Accounts of training records: the cost of predictions and validations.
 
-Its currency is fixed when it is made: pure epsilon, or the Renyi divergence at one order. Both add
-up whatever is asked next, so the sum may not pass the capacity, and that is all there is to check.
+The currency is fixed when an account is made: pure epsilon, or the Renyi divergence at one order.
+Both add up whatever is asked next, so it is enough to check that the sum is within the capacity.
 
 Example:
     >>> from typing import get_args
@@ -16,8 +16,7 @@ import sqlalchemy as sa
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.chains import chained, first_link, parsed
-from torch_holdout.ledger.schema import records
+from torch_holdout.ledger.chains import chained, parsed
 from torch_holdout.ledger.statements import INSERT_CHARGE, UPDATE_RECORDS
 
 ChargePurpose = Literal["prediction", "distillation", "validation"]
@@ -61,8 +60,8 @@ class RecordsSummary:
         >>> from torch_holdout.ledger import Ledger
         >>> ledger = Ledger("memory://")
         >>> mark = ledger.register_records("data", {"derived": {}}, capacity=9, fingerprint=None)
-        >>> found = ledger.records_summary(mark)
-        >>> isinstance(found, RecordsSummary), found.capacity, found.spent
+        >>> summary = ledger.records_summary(mark)
+        >>> isinstance(summary, RecordsSummary), summary.capacity, summary.spent
         (True, 9, 0)
     """
 
@@ -78,22 +77,14 @@ class RecordsSummary:
     @classmethod
     def of_row(cls, row: Any, address: str) -> "RecordsSummary":
         """Read a row of the records' table."""
-        return cls(
-            name=row.name,
-            registration=parsed(row, address),
-            fingerprinted=row.fingerprint is not None,
-            capacity=row.capacity,
-            spent=row.spent,
-            queries=row.queries,
-            charges=row.charges,
-            variation=row.variation,
-        )
+        counters = (row.capacity, row.spent, row.queries, row.charges, row.variation)
+        return cls(row.name, parsed(row, address), row.fingerprint is not None, *counters)
 
 
 @final
 @dataclass(frozen=True)
 class Charged:
-    """What some queries cost the training records, in picos of the account's currency.
+    """The recorded cost of some queries, in picos of the account's currency.
 
     Example:
         >>> Charged(position=1, purpose="prediction", detail="{}", queries=10, charge=5,
@@ -135,7 +126,7 @@ class RecordsAccount:
 
     @property
     def left(self) -> int:
-        """What may still be charged."""
+        """The picos that may still be charged."""
         return self.capacity - self.spent
 
     def charge(self, entry: ChargeEntry) -> None:
@@ -148,10 +139,8 @@ class RecordsAccount:
         position = self._row.charges + 1
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, position, row)
-        self._connection.execute(
-            INSERT_CHARGE,
-            {"records_id": self._row.id, "position": position, "chain": chain, **row},
-        )
+        own = {"records_id": self._row.id, "position": position, "chain": chain}
+        self._connection.execute(INSERT_CHARGE, own | row)
         self.spent += entry.charge
         self.queries += entry.queries
         self._connection.execute(
@@ -170,7 +159,7 @@ class RecordsAccount:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Debit:
-    """What a holdout's answer costs the records a model was trained on, in the same transaction.
+    """The cost of a holdout's answer to the training records, in the same transaction.
 
     Attributes:
         address: The ledger; it must be the holdout's own.
@@ -206,22 +195,3 @@ class Debit:
                 seeded=self.seeded,
             )
         )
-
-
-def new_records(
-    account: str, name: str, registration: str, keyed: str | None, capacity: int
-) -> sa.Insert:
-    """Return the statement that makes an account nothing has been charged to."""
-    return records.insert().values(
-        account=account,
-        name=name,
-        registration=registration,
-        fingerprint=keyed,
-        capacity=capacity,
-        spent=0,
-        queries=0,
-        charges=0,
-        variation=0,
-        chain=first_link(name),
-        created_at=now(),
-    )

@@ -1,11 +1,12 @@
-"""The parameters of a holdout as its ledger stores them, typed."""
+"""The parameters of a holdout as its ledger stores them, typed, and their comparison."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
-from torch_holdout.errors import HoldoutError
+from torch_holdout.errors import HoldoutError, HoldoutMismatchError
 from torch_holdout.ledger.chains import canonical, damaged
 from torch_holdout.mechanisms import Mechanism, mechanism_of
 
@@ -13,49 +14,47 @@ UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, Arith
 Value = TypeVar("Value")
 
 
+class _Stored(Generic[Value]):
+    """A value of ``content``; ``KeyError`` if it is missing, ``TypeError`` for another type.
+
+    ``optional`` reads a missing value or null as None.
+    """
+
+    def __init__(self, *kinds: type, key: str = "", optional: bool = False) -> None:
+        self._kinds, self._key, self._optional = kinds, key, optional
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = self._key or name
+
+    def __get__(self, stored: Any, owner: type) -> Value:
+        if self._optional and stored.content.get(self._key) is None:
+            return None  # type: ignore[return-value]
+        value: Value = stored.content[self._key]
+        # To Python True is an int.
+        if not isinstance(value, self._kinds) or isinstance(value, bool) != (bool in self._kinds):
+            raise TypeError(self._key)  # never the value: this may be shown
+        return value
+
+
 @final
 @dataclass(frozen=True)
 class StoredStatistic:
     """One registered statistic; ``content`` is its stored JSON object.
 
-    Properties raise ``KeyError`` or ``TypeError`` where a value is missing or of another type.
+    Reading raises ``KeyError`` or ``TypeError`` where a value is missing or of another type.
     """
 
     content: dict[str, Any]
-
-    @property
-    def units(self) -> int:
-        """Over how many parts the mean runs."""
-        return _typed(self.content, "units", int)
-
-    @property
-    def grid(self) -> int:
-        """The number of answer intervals."""
-        return _typed(self.content, "grid", int)
-
-    @property
-    def low(self) -> float:
-        """The lower bound, in user units."""
-        return _number(self.content, "low")
-
-    @property
-    def high(self) -> float:
-        """The upper bound, in user units."""
-        return _number(self.content, "high")
-
-    @property
-    def mode(self) -> str:
-        """Which direction is better, ``"min"`` or ``"max"``."""
-        return _typed(self.content, "mode", str)
-
-    @property
-    def blocks(self) -> int | None:
-        """How many blocks a metric that is no mean was cut into, None for a mean of examples."""
-        return _optional(self.content, "blocks")
+    units = _Stored[int](int)  # parts that the mean is taken over
+    grid = _Stored[int](int)  # answer intervals
+    low = _Stored[float](int, float)
+    high = _Stored[float](int, float)
+    mode = _Stored[str](str)  # "min" or "max"
+    blocks = _Stored[int | None](int, optional=True)  # None for a mean of examples
 
     @property
     def cut(self) -> tuple[int, Any]:
-        """What says which examples make up a unit."""
+        """Which examples make up a unit."""
         return self.units, self.content.get("seed")
 
     @property
@@ -76,11 +75,10 @@ class StoredStatistic:
 @final
 @dataclass(frozen=True)
 class StoredRegistration:
-    """What is fixed when a holdout is made; ``content`` is the stored JSON object.
+    """The fixed parameters of a holdout; ``content`` is the stored JSON object.
 
-    What a ledger was given is kept as it is, unknown keys and the order of keys included: ledgers
-    compare it. Properties raise ``KeyError`` or ``TypeError`` where a value is missing or of
-    another type.
+    Unknown keys and the order of keys are kept: ledgers compare them. Reading raises ``KeyError``
+    or ``TypeError`` where a value is missing or of another type.
 
     Example:
         >>> text = '{"size":50,"statistics":{"val_acc":{"units":50}},"budget":3}'
@@ -90,42 +88,21 @@ class StoredRegistration:
     """
 
     content: dict[str, Any]
+    size = _Stored[int](int)  # examples
+    budget = _Stored[int](int)  # releases
+    resolution = _Stored[int](int)  # integer levels of one example's value
+    seeded = _Stored[bool](bool)
+    planned = _Stored[int | None](int, optional=True)  # queries of a plan
+    mechanism_identity = _Stored[dict[str, Any]](dict, key="mechanism")
+    _statistics = _Stored[dict[str, Any]](dict, key="statistics")
+    _delta = _Stored[float](int, float, key="delta")
 
     def __post_init__(self) -> None:
-        for statistic in self.statistics.values():
-            _ = statistic.units
-
-    @classmethod
-    def make(
-        cls,
-        *,
-        size: int,
-        statistics: dict[str, dict[str, Any]],
-        mechanism: dict[str, Any],
-        budget: int,
-        delta: float | None,
-        resolution: int,
-        seeded: bool,
-        planned: int | None,
-    ) -> "StoredRegistration":
-        """Return the registration of a new holdout; the properties have the arguments' names."""
-        return cls(
-            {
-                "size": size,
-                "statistics": statistics,
-                "mechanism": mechanism,
-                "budget": budget,
-                "delta": delta,
-                "resolution": resolution,
-                "relation": "replace-one",
-                "seeded": seeded,
-                **({} if planned is None else {"planned": planned}),
-            }
-        )
+        _ = self.units
 
     @classmethod
     def parse(cls, text: Any) -> "StoredRegistration":
-        """Read the stored JSON text; raise one of ``UNREADABLE`` if it is no registration."""
+        """Read the stored JSON text, or raise one of ``UNREADABLE``."""
         return cls(dict(json.loads(text)))
 
     @classmethod
@@ -143,43 +120,12 @@ class StoredRegistration:
     @cached_property
     def statistics(self) -> dict[str, StoredStatistic]:
         """The registered statistics, by name."""
-        stored = _typed(self.content, "statistics", dict)
-        return {name: StoredStatistic(content) for name, content in stored.items()}
-
-    @property
-    def size(self) -> int:
-        """How many examples the holdout has."""
-        return _typed(self.content, "size", int)
-
-    @property
-    def budget(self) -> int:
-        """How many releases are allowed."""
-        return _typed(self.content, "budget", int)
+        return {name: StoredStatistic(content) for name, content in self._statistics.items()}
 
     @property
     def delta(self) -> float | None:
-        """At which delta epsilon is stated; None for pure epsilon."""
-        return None if self.content["delta"] is None else _number(self.content, "delta")
-
-    @property
-    def resolution(self) -> int:
-        """Integer levels of one example's value."""
-        return _typed(self.content, "resolution", int)
-
-    @property
-    def seeded(self) -> bool:
-        """Whether the noise comes from a test seed."""
-        return _typed(self.content, "seeded", bool)
-
-    @property
-    def planned(self) -> int | None:
-        """The number of queries of a plan."""
-        return _optional(self.content, "planned")
-
-    @property
-    def mechanism_identity(self) -> dict[str, Any]:
-        """The mechanism's name and parameters."""
-        return _typed(self.content, "mechanism", dict)
+        """The delta that epsilon is stated at; None for pure epsilon."""
+        return None if self.content["delta"] is None else self._delta
 
     @property
     def units(self) -> set[int]:
@@ -194,7 +140,7 @@ class StoredRegistration:
         """Whether the mechanism allows no new statistics after the first query."""
         try:
             return self.mechanism().fixes_statistics
-        except (HoldoutError, *UNREADABLE):  # none is registered, or one of another library
+        except (HoldoutError, *UNREADABLE):  # no mechanism, or one of another library
             return False
 
     def with_statistics(self, added: dict[str, StoredStatistic]) -> "StoredRegistration":
@@ -203,16 +149,71 @@ class StoredRegistration:
         return StoredRegistration(self.content | {"statistics": self.content["statistics"] | new})
 
 
-def _typed(content: dict[str, Any], key: str, kind: type[Value]) -> Value:
-    value = content[key]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(key)  # never the value: this may be shown
-    return value
+def merged(
+    row: Any,
+    stored: StoredRegistration,
+    given: StoredRegistration,
+    keyed: str | None,
+    *,
+    lenient: bool,
+) -> StoredRegistration:
+    """Return the stored registration with the statistics that were added, or raise.
+
+    ``keyed`` is the keyed fingerprint of the data that the account is opened with, if any;
+    ``lenient`` allows statistics that are stored and not given.
+    """
+    known = {_part(statistic, row.queries) for statistic in stored.statistics.values()}
+    added = {
+        name: statistic
+        for name, statistic in given.statistics.items()
+        if name not in stored.statistics and _part(statistic, row.queries) in known
+    }
+    if added and row.queries and stored.fixes_statistics():
+        raise HoldoutMismatchError(
+            f"Expected the statistics of holdout {row.name!r} to be fixed before its first query, "
+            f"but {list(added)} would be new: a Ladder's certificate counts on that. Give them a "
+            f"holdout of their own. Nothing was charged."
+        )
+    whole = stored.with_statistics(added)
+    wanted = given.content
+    if lenient:
+        wanted = wanted | {"statistics": whole.content["statistics"] | wanted["statistics"]}
+    require_same(row, whole.content, wanted, keyed)
+    return whole
 
 
-def _number(content: dict[str, Any], key: str) -> float:
-    return _typed(content, key, int if isinstance(content[key], int) else float)
+def _part(statistic: StoredStatistic, queries: int) -> object:
+    # Other cuts into as many units have a certificate of another theorem: not after an answer.
+    return statistic.cut if queries else statistic.units
 
 
-def _optional(content: dict[str, Any], key: str) -> int | None:
-    return None if content.get(key) is None else _typed(content, key, int)
+def require_same(
+    row: Any, stored: dict[str, Any], given: dict[str, Any], keyed: str | None
+) -> None:
+    """Raise unless an account is opened with its own parameters and data."""
+    differences = [
+        f"{path}: stored {old}, given {new}" for path, old, new in _differences(stored, given)
+    ]
+    if keyed is not None and row.fingerprint != keyed:
+        differences.append(
+            "fingerprint: the data is not the data it was created with"
+            if row.fingerprint
+            else "fingerprint: it was created without one"
+        )
+    if differences:
+        raise HoldoutMismatchError(
+            f"Expected {row.name!r} to be opened with the parameters it was created with, but: "
+            + "; ".join(differences)
+            + ". Use the stored ones, or give new data a new name. Nothing was charged."
+        )
+
+
+def _differences(
+    stored: dict[str, Any], given: dict[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for key in [*stored, *(key for key in given if key not in stored)]:
+        old, new = stored.get(key, "nothing"), given.get(key, "nothing")
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield f"{prefix}{key}", old, new

@@ -25,11 +25,7 @@ def holdout_problems(
 ) -> Iterator[Problem]:
     """Yield what does not fit: budget, order, chain, counters, open rounds.
 
-    Args:
-        account: The account's row.
-        rows: Its queries, by position.
-        secrets: Returns the units that have a secret threshold.
-        check: What else is wrong with one row.
+    ``secrets`` returns the units that have a secret threshold; ``check`` adds problems of a row.
     """
     yield from _budget_problems(account)
     counted = {"queries": 0, "releases": 0, "rounds": 0, "spent": 0, "last_release": 0}
@@ -57,12 +53,7 @@ def holdout_problems(
 
 
 def records_problems(account: StoredRow, rows: Iterable[StoredRow]) -> Iterator[Problem]:
-    """Yield what does not fit among charges of training records: order, chain, counters, capacity.
-
-    Args:
-        account: The account's row.
-        rows: Its charges, by position.
-    """
+    """Yield what does not fit among charges of records: order, chain, counters, capacity."""
     counted = {"spent": 0, "queries": 0, "charges": 0, "variation": 0}
     chain = _Chain(account["name"], ChargeEntry)
     for row in rows:
@@ -82,7 +73,7 @@ def records_problems(account: StoredRow, rows: Iterable[StoredRow]) -> Iterator[
 def require_holdout_fits(connection: sa.Connection, row: Any, address: str) -> None:
     """Raise ``LedgerError`` if an account's rows, counters, secrets and chain do not fit together.
 
-    It finds damage and careless edits; whoever rewrites the whole chain is not found out.
+    It finds damage and careless edits, not a rewrite of the whole chain.
     """
     own = stored_rows(connection, queries, row.id)
     problems = holdout_problems(row._mapping, own, lambda: secret_units(connection, row.id))
@@ -138,7 +129,7 @@ class _Chain:
             which = f"position {last} is" if missing == 1 else f"positions up to {last} are"
             problems.append((self._position + 1, f"deleted, or never written: {which} missing"))
         elif missing < 0:
-            problems.append((position, "a position that cannot be"))
+            problems.append((position, "an impossible position"))
         elif not self._follows(row):
             edited = "edited, inserted or out of order: it does not follow the row before"
             problems.append((position, edited))

@@ -5,9 +5,7 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-from torch_holdout.accounting.picos import PICO as PICO  # charges and counters are in these
-
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 3  # charges and their counters are in picos, as accounting has them
 WITH_RECORDS, WITH_RUNS = 2, 3  # the versions that added them
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
@@ -31,10 +29,10 @@ holdouts = sa.Table(
     sa.Column("registration", sa.Text, nullable=False),
     sa.Column("fingerprint", sa.String(64), unique=True),
     sa.Column("budget", sa.Integer, nullable=False),
-    sa.Column("queries", sa.Integer, nullable=False),
-    sa.Column("releases", sa.Integer, nullable=False),
-    sa.Column("rounds", sa.Integer, nullable=False),
-    sa.Column("last_release", sa.Integer, nullable=False),  # its position, 0 for none
+    sa.Column("queries", sa.Integer, nullable=False, default=0),
+    sa.Column("releases", sa.Integer, nullable=False, default=0),
+    sa.Column("rounds", sa.Integer, nullable=False, default=0),
+    sa.Column("last_release", sa.Integer, nullable=False, default=0),  # its position, 0 for none
     sa.Column("spent", sa.BigInteger),  # NULL: without noise nothing is private
     sa.Column("chain", sa.String(64), nullable=False),
     sa.Column("created_at", sa.String(40), nullable=False),
@@ -89,10 +87,12 @@ records = sa.Table(
     sa.Column("registration", sa.Text, nullable=False),
     sa.Column("fingerprint", sa.String(64), unique=True),
     sa.Column("capacity", sa.BigInteger, nullable=False),  # picos of the account's currency
-    sa.Column("spent", sa.BigInteger, nullable=False),
-    sa.Column("queries", sa.BigInteger, nullable=False),
-    sa.Column("charges", sa.BigInteger, nullable=False),  # how many rows
-    sa.Column("variation", sa.BigInteger, nullable=False),  # zeptos, of all samplers together
+    sa.Column("spent", sa.BigInteger, nullable=False, default=0),
+    sa.Column("queries", sa.BigInteger, nullable=False, default=0),
+    sa.Column("charges", sa.BigInteger, nullable=False, default=0),  # how many rows
+    sa.Column(
+        "variation", sa.BigInteger, nullable=False, default=0
+    ),  # zeptos, of all samplers together
     sa.Column("chain", sa.String(64), nullable=False),
     sa.Column("created_at", sa.String(40), nullable=False),
     sa.CheckConstraint("spent >= 0 AND spent <= capacity", name="th_capacity_holds"),

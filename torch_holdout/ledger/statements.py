@@ -1,5 +1,7 @@
 """The statements of one charge, built once: building them takes longer than running them."""
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from torch_holdout.ledger.schema import (
@@ -21,17 +23,22 @@ _OF_ROUND = (
     thresholds.c.units == sa.bindparam("of_units"),
 )
 
-# Without the registration, which may be long and is not needed to answer.
-LOCK_HOLDOUT = (
-    sa.select(*(column for column in holdouts.c if column is not holdouts.c.registration))
-    .where(holdouts.c.account == sa.bindparam("which"))
-    .with_for_update()
+
+def _account(*columns: sa.Column[Any]) -> sa.Select[Any]:
+    return sa.select(*columns).where(columns[0].table.c.account == sa.bindparam("which"))
+
+
+def _locked(table: sa.Table) -> sa.Select[Any]:
+    # Without the registration, which may be long and is not needed to answer.
+    return _account(*(c for c in table.c if c.name != "registration")).with_for_update()
+
+
+HOLDOUT, RECORDS, RELEASES = (
+    _account(*holdouts.c),
+    _account(*records.c),
+    _account(holdouts.c.releases),
 )
-LOCK_RECORDS = (
-    sa.select(*(column for column in records.c if column is not records.c.registration))
-    .where(records.c.account == sa.bindparam("which"))
-    .with_for_update()
-)
+LOCK_HOLDOUT, LOCK_RECORDS = _locked(holdouts), _locked(records)
 FIND = _ANSWER.where(queries.c.query == sa.bindparam("query"), queries.c.attempt == 0)
 LAST_RELEASE = (
     _ANSWER.where(queries.c.kind == "release").order_by(queries.c.position.desc()).limit(1)

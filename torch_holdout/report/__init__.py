@@ -1,6 +1,6 @@
-"""A page about a ledger: what was asked, what it is worth, what may be reported.
+"""A page about a ledger: the questions, the certified intervals, and what may be reported.
 
-It reads a ledger and nothing else: it charges nothing, asks nothing, and says no more than the
+It reads a ledger and nothing else: it charges nothing, asks nothing, and claims no more than the
 certificates of ``bounds/`` do.
 """
 

@@ -9,30 +9,9 @@ from itertools import pairwise
 from typing import final
 
 from torch_holdout._shared.text import counted
-from torch_holdout.report.records import RecordsReport
-from torch_holdout.report.summary import Run, Shown, Stale, StatisticReport
-from torch_holdout.report.svg import (
-    circle,
-    cross,
-    diamond,
-    element,
-    picture,
-    text,
-    ticks,
-    titled,
-)
-from torch_holdout.report.wording import (
-    clock_text,
-    day_text,
-    decimals_for,
-    fixed_text,
-    interval_text,
-    moment,
-    moment_text,
-    named,
-    of_run,
-    value_text,
-)
+from torch_holdout.report import wording
+from torch_holdout.report.summary import RecordsReport, Run, Shown, Stale, StatisticReport
+from torch_holdout.report.svg import circle, cross, diamond, element, picture, text, ticks, titled
 
 WIDE, NARROW = 912.0, 350.0
 _TICK_ROOM = 104.0
@@ -74,36 +53,31 @@ def legend_mark(kind: str) -> str:
 def budget_bar(spent: int, budget: int) -> str:
     """Draw how many releases are left: a segment each, or one bar if there are many."""
     left = budget - spent
-    parts = budget if budget <= _SEGMENTS else 1
-    gap = min(1.0, 30 / parts) if parts > 1 else 0.0
-    width = (300 - gap * (parts - 1)) / parts
-    drawn = [
-        element(
-            "rect",
-            x=i * (width + gap),
-            y=0,
-            width=width,
-            height=10,
-            class_="full" if parts > 1 and i < left else "empty",
-        )
-        for i in range(parts)
-    ]
-    if parts == 1 and left:
-        drawn.append(element("rect", x=0, y=0, width=300 * left / budget, height=10, class_="full"))
     label = f"{left:,} of {counted(budget, 'release')} left"
-    return picture("".join(drawn), 300, 10, label, class_="bar", preserveAspectRatio="none")
+    if not 1 < budget <= _SEGMENTS:
+        return share_bar(left / budget, label)
+    gap = min(1.0, 30 / budget)
+    width = (300 - gap * (budget - 1)) / budget
+    segments = [
+        _bar(i * (width + gap), width, "full" if i < left else "empty") for i in range(budget)
+    ]
+    return picture("".join(segments), 300, 10, label, class_="bar", preserveAspectRatio="none")
 
 
 def share_bar(share: float, label: str) -> str:
     """Draw a share of a whole."""
-    drawn = element("rect", x=0, y=0, width=300, height=10, class_="empty")
+    drawn = _bar(0, 300, "empty")
     if share > 0:
-        drawn += element("rect", x=0, y=0, width=300 * min(share, 1.0), height=10, class_="full")
+        drawn += _bar(0, 300 * min(share, 1.0), "full")
     return picture(drawn, 300, 10, label, class_="bar", preserveAspectRatio="none")
 
 
+def _bar(x: float, width: float, style: str) -> str:
+    return element("rect", x=x, y=0, width=width, height=10, class_=style)
+
+
 def value_range(statistic: StatisticReport) -> tuple[float, float]:
-    """Return what the chart of a statistic spans: all that is drawn, with a margin."""
+    """Return the range of a statistic's chart: everything drawn, with a margin."""
     values = [s.value for s in statistic.drawn]
     released = [s for s in statistic.drawn if s.kind == "release"]
     values += [s.low for s in released] + [s.high for s in released]
@@ -117,7 +91,7 @@ def value_range(statistic: StatisticReport) -> tuple[float, float]:
 
 def values_chart(statistic: StatisticReport, *, narrow: bool = False) -> str:
     """Draw the published values in the order they were asked, and what is stale on the right."""
-    return _ValuesChart(statistic, narrow).draw()
+    return _ValuesChart(statistic, narrow).draw() if statistic.drawn else ""
 
 
 @final
@@ -130,27 +104,22 @@ class _ValuesChart:
         low, high = value_range(statistic)
         self.y_ticks = ticks(low, high, 5 if narrow else 7)
         places = _places(self.y_ticks)
-        self.y_labels = [fixed_text(value, places) for value in self.y_ticks]
+        self.y_labels = [wording.fixed_text(value, places) for value in self.y_ticks]
         left = 12 + _LETTER * max(map(len, self.y_labels), default=1)
-        stale = [s for s in statistic.stale if s.value is not None]
-        self.stale = stale[:STALE_DRAWN]
+        self.stale = [s for s in statistic.stale if s.value is not None][:STALE_DRAWN]
         strip = (64.0 if narrow else 132.0) if statistic.stale else 0.0
         self.right = self.width - 12 - strip
-        drawn = statistic.drawn
-        first, last = (drawn[0].position, drawn[-1].position) if drawn else (0, 1)
+        first, last = statistic.drawn[0].position, statistic.drawn[-1].position
         # Points keep clear of the axis.
         self.x = Scale(first, last, left + 10, self.right - 10)
         self.y = Scale(low, high, self.height - 46, 22)
         self.left = left
 
     def draw(self) -> str:
-        if not self.statistic.drawn:
-            return ""
         parts = [self._axes(), self._strip(), *self._bands(), *self._trails(), *self._points()]
         shape = "narrow" if self.narrow else "wide"
-        return picture(
-            "".join(parts), self.width, self.height, chart_label(self.statistic), class_=shape
-        )
+        label = chart_label(self.statistic)
+        return picture("".join(parts), self.width, self.height, label, class_=shape)
 
     def _axes(self) -> str:
         parts = []
@@ -163,10 +132,9 @@ class _ValuesChart:
         for shown, anchor in self._x_ticks():
             x = self.x(shown.position)
             parts.append(element("line", x1=x, y1=base, x2=x, y2=base + 5, class_="axis"))
-            rows = (f"{shown.position:,}", self._when(shown))
-            for row, y in zip(rows, (base + 19, base + 37), strict=True):
-                style = "label" if y < base + 20 else "label quiet"
-                parts.append(text(row, x, y, class_=style, text_anchor=anchor))
+            number, when = f"{shown.position:,}", self._when(shown)
+            parts.append(text(number, x, base + 19, class_="label", text_anchor=anchor))
+            parts.append(text(when, x, base + 37, class_="label quiet", text_anchor=anchor))
         return "".join(parts)
 
     def _x_ticks(self) -> list[tuple[Shown, str]]:
@@ -190,38 +158,29 @@ class _ValuesChart:
 
     def _when(self, shown: Shown) -> str:
         drawn = self.statistic.drawn
-        at, first, last = (moment(s.asked_at) for s in (shown, drawn[0], drawn[-1]))
+        at, first, last = (wording.moment(s.asked_at) for s in (shown, drawn[0], drawn[-1]))
         if at is None or first is None or last is None:
             return ""
         if first.date() == last.date():
-            return clock_text(at)
+            return wording.clock_text(at)
         long = (last - first).days > 20 or self.narrow
-        return day_text(at) if long else f"{day_text(at)} {clock_text(at)}"
+        return wording.day_text(at) if long else f"{wording.day_text(at)} {wording.clock_text(at)}"
 
     def _strip(self) -> str:
         """Shade what came after the budget was gone."""
         if not self.statistic.stale:
             return ""
         x, width = self.right + 6, self.width - self.right - 8
+        middle = x + width / 2
         parts = [
             element("rect", x=x, y=22, width=width, height=self.height - 68, class_="strip"),
-            text(
-                "no budget" if self.narrow else "budget gone",
-                x + width / 2,
-                14,
-                class_="label quiet",
-                text_anchor="middle",
-            ),
+            _quiet("no budget" if self.narrow else "budget gone", middle, 14),
         ]
         for i, stale in enumerate(self.stale):
-            place = x + width * (i + 0.5) / len(self.stale)
-            parts.append(self._stale(stale, place))
+            parts.append(self._stale(stale, x + width * (i + 0.5) / len(self.stale)))
         if self.narrow:
             total = sum(stale.count for stale in self.statistic.stale)
-            where = (x + width / 2, self.height - 27)
-            parts.append(
-                text(f"\u00d7{total:,}", *where, class_="label quiet", text_anchor="middle")
-            )
+            parts.append(_quiet(f"\u00d7{total:,}", middle, self.height - 27))
         return "".join(parts)
 
     def _stale(self, stale: Stale, x: float) -> str:
@@ -230,28 +189,20 @@ class _ValuesChart:
         below = y + 20 if y < self.height - 80 else y - 12
         mark = cross(x, y, 4.5)
         if not self.narrow:  # no room for a number each
-            number = f"\u00d7{stale.count:,}"
-            mark += text(number, x, below, class_="label quiet", text_anchor="middle")
+            mark += _quiet(f"\u00d7{stale.count:,}", x, below)
         asked = f"stale: {counted(stale.count, 'question')} came after the budget was gone"
-        said = f"{value_text(value, self.statistic.step)}, {asked}"
-        return titled(mark, f"{said}{of_run(stale.run)}")
+        said = f"{wording.value_text(value, self.statistic.step)}, {asked}"
+        return titled(mark, f"{said}{wording.of_run(stale.run)}")
 
     def _bands(self) -> list[str]:
         """Draw the certificate: where the truth of each released answer lies."""
         released = [s for s in self.statistic.drawn if s.kind == "release"]
         apart = (self.x.end - self.x.start) / max(1, len(released))
         width = min(9.0, max(1.0, 0.6 * apart))
+        places = [(self.x(s.position), self.y(s.low), self.y(s.high)) for s in released]
         return [
-            element(
-                "line",
-                x1=self.x(s.position),
-                y1=self.y(s.low),
-                x2=self.x(s.position),
-                y2=self.y(s.high),
-                class_="band",
-                stroke_width=width,
-            )
-            for s in released
+            element("line", x1=x, y1=low, x2=x, y2=high, class_="band", stroke_width=width)
+            for x, low, high in places
         ]
 
     def _trails(self) -> list[str]:
@@ -270,33 +221,35 @@ class _ValuesChart:
         apart = (self.x.end - self.x.start) / max(1, len(self.statistic.drawn))
         radius = min(4.5, max(2.6, 0.5 * apart))
         ordered = sorted(self.statistic.drawn, key=lambda shown: shown.kind == "release")
-        return [titled(self._point(shown, radius), self._said(shown)) for shown in ordered]
-
-    def _point(self, shown: Shown, radius: float) -> str:
-        x, y = self.x(shown.position), self.y(shown.value)
-        return (circle if shown.kind == "release" else diamond)(x, y, radius)
+        points = []
+        for shown in ordered:
+            mark = circle if shown.kind == "release" else diamond
+            point = mark(self.x(shown.position), self.y(shown.value), radius)
+            points.append(titled(point, self._said(shown)))
+        return points
 
     def _said(self, shown: Shown) -> str:
         step = self.statistic.step
         return (
-            f"{value_text(shown.value, step)}, a {shown.kind}: the truth lies in "
-            f"{interval_text(shown.low, shown.high, step)}. Question {shown.position:,}"
-            f"{of_run(shown.run)}, {moment_text(shown.asked_at)}"
+            f"{wording.value_text(shown.value, step)}, a {shown.kind}: the truth lies in "
+            f"{wording.interval_text(shown.low, shown.high, step)}. Question {shown.position:,}"
+            f"{wording.of_run(shown.run)}, {wording.moment_text(shown.asked_at)}"
         )
 
 
 def chart_label(statistic: StatisticReport) -> str:
-    """Say in words what the chart shows."""
-    values = [shown.value for shown in statistic.drawn]
-    found = (
-        f"Published values of {named(statistic.name)} by question: "
+    """Describe the chart in words."""
+    values = sorted(shown.value for shown in statistic.drawn)
+    lowest, highest = (wording.value_text(values[end], statistic.step) for end in (0, -1))
+    label = (
+        f"Published values of {wording.named(statistic.name)} by question: "
         f"{counted(statistic.releases, 'release')} and {counted(statistic.guesses, 'guess')}, from "
-        f"{value_text(min(values), statistic.step)} to {value_text(max(values), statistic.step)}."
+        f"{lowest} to {highest}."
     )
     if statistic.stale:
         late = counted(sum(s.count for s in statistic.stale), "question")
-        found += f" {late} came after the budget was gone; what is shown for them is stale."
-    return found
+        label += f" {late} came after the budget was gone; what is shown for them is stale."
+    return label
 
 
 def run_trail(run: Run, statistic: StatisticReport) -> str:
@@ -325,7 +278,9 @@ def run_interval(run: Run, statistic: StatisticReport) -> str:
         element("line", x1=low, y1=9, x2=high, y2=9, class_="band", stroke_width=9),
         circle(x(run.best.value), 9, 4),
     ]
-    label = f"the truth lies in {interval_text(run.best.low, run.best.high, statistic.step)}"
+    label = (
+        f"the truth lies in {wording.interval_text(run.best.low, run.best.high, statistic.step)}"
+    )
     return picture("".join(parts), 150, 18, label, class_="range")
 
 
@@ -343,13 +298,13 @@ def charges_chart(records: RecordsReport, *, narrow: bool = False) -> str:
         parts.append(element("line", x1=52, y1=place, x2=width - 8, y2=place, class_=style))
         label = f"{100 * share:.0f} %"
         parts.append(text(label, 46, place + 4.5, class_="label", text_anchor="end"))
-    places, before = [], records.steps[0]
-    for position, share in records.steps:
-        places += [(x(position), y(before[1])), (x(position), y(share))]
-        before = (position, share)
-    corners = [(x.start, y(0)), *places[1:], (x.end, y(0))]
+    first, *_ = records.steps
+    places = [(x(first[0]), y(first[1]))]
+    for (_, before), (position, share) in pairwise(records.steps):
+        places += [(x(position), y(before)), (x(position), y(share))]
+    corners = [(x.start, y(0)), *places, (x.end, y(0))]
     parts.append(element("polygon", points=_points(corners), class_="area"))
-    parts.append(element("polyline", points=_points(places[1:]), class_="spending"))
+    parts.append(element("polyline", points=_points(places), class_="spending"))
     for position, anchor in ((records.steps[0][0], "start"), (records.steps[-1][0], "end")):
         where = (x(position), height - 10)
         parts.append(text(f"charge {position:,}", *where, class_="label", text_anchor=anchor))
@@ -359,6 +314,10 @@ def charges_chart(records: RecordsReport, *, narrow: bool = False) -> str:
     )
     shape = "narrow" if narrow else "wide"
     return picture("".join(parts), width, height, label, class_=shape)
+
+
+def _quiet(label: str, x: float, y: float) -> str:
+    return text(label, x, y, class_="label quiet", text_anchor="middle")
 
 
 def _line(places: Sequence[tuple[float, float]]) -> str:
@@ -374,7 +333,7 @@ def _places(values: Sequence[float]) -> int:
     gaps = [b - a for a, b in pairwise(values)]
     if not gaps:
         return 2
-    places = decimals_for(min(gaps))
+    places = wording.decimals_for(min(gaps))
     # A step of 0.25 needs one more than its size says.
     exact = all(abs(round(value, places) - value) < 1e-9 for value in values)
     return places if exact else places + 1

@@ -1,8 +1,10 @@
-"""What a report says of a ledger: plain data for the page, for JSON and for the verdict."""
+"""The data of a report, read from a ledger: for the page, for JSON and for the verdict."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from itertools import accumulate
+from typing import TypeVar, final
 
 from torch_holdout._shared.checks import require_failure
 from torch_holdout.bounds.certificate import Certificate
@@ -11,13 +13,14 @@ from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.results import Status
 from torch_holdout.ledger import Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
+from torch_holdout.ledger.records import Charged
 from torch_holdout.ledger.registration import StoredStatistic
-from torch_holdout.report.records import RecordsReport, records_report
-from torch_holdout.report.thinning import DRAWN, thinned
+from torch_holdout.prediction.status import PredictionStatus, records_status
+from torch_holdout.report.wording import charged_text
 
-LATEST = 25
-RUNS = 100
-TRAIL = 40
+DRAWN = 600  # releases with their intervals, over all statistics of an account
+LATEST, RUNS, TRAIL = 25, 100, 40
+Item = TypeVar("Item")
 
 
 @final
@@ -38,7 +41,7 @@ class Shown:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Stale:
-    """What a run had after the budget was gone: its own last answer again, or nothing."""
+    """A value that a run showed after the budget was gone: its last answer again, or nothing."""
 
     statistic: str
     run: str | None
@@ -54,10 +57,9 @@ class Run:
     """One run or trial, for one statistic.
 
     Attributes:
-        name: None for questions that no named run asked.
-        refused: How often it asked after the budget was gone.
-        best: Its best *release*; a guess is no claim.
-        last: Its last answer of either kind.
+        name: None for questions of runs without a name.
+        refused: Questions after the budget was gone.
+        best: Its best *release*; a guess claims nothing.
         trail: Kind and value of its answers in order, thinned evenly.
     """
 
@@ -80,7 +82,7 @@ class StatisticReport:
 
     Attributes:
         step: Between two neighbouring answers, in user units.
-        blocks: How many blocks a metric that is no mean was cut into, None for a mean of examples.
+        blocks: Blocks that a metric is averaged over; None for a mean of examples.
         tolerance: The certificate's, in user units; ``share`` is the same normalised.
         drawn: Answers for the chart, in order; ``left_out`` others are not in it.
         runs: The best first; ``runs_left_out`` others are not in it.
@@ -124,6 +126,33 @@ class HoldoutReport:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Use:
+    """The charges to training records for one purpose and mechanism."""
+
+    purpose: str
+    mechanism: str
+    queries: int
+    charges: int
+    share: float
+    first_at: str
+    last_at: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RecordsReport:
+    """An account of training records; ``steps`` are the share spent after some of its charges."""
+
+    status: PredictionStatus
+    charges: int
+    uses: tuple[Use, ...]
+    steps: tuple[tuple[int, float], ...]
+    first_at: str | None
+    last_at: str | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything a report shows. It reads no secret, and no ledger has a raw value.
 
@@ -142,12 +171,10 @@ class Report:
 
 
 def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Report:
-    """Read a ledger, check its rows, and say what it holds; nothing is written or charged.
+    """Read a ledger, check its rows, and return its report; nothing is written or charged.
 
-    Args:
-        ledger: The ledger.
-        failure: Probability that a certificate is wrong.
-        name: Only the accounts of this name.
+    ``failure`` is the probability that a certificate is wrong; ``name`` chooses the accounts of one
+    name.
 
     Example:
         >>> import torch_holdout as th
@@ -165,7 +192,7 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
         version=library_version(),
         failure=float(failure),
         holdouts=tuple(_holdout(ledger, account, failure) for account in holdouts),
-        records=tuple(records_report(ledger, account) for account in records),
+        records=tuple(_records(ledger, account) for account in records),
     )
 
 
@@ -182,70 +209,57 @@ def chosen(ledger: Ledger, name: str | None) -> tuple[list[str], list[str]]:
     )
 
 
+def reading_of(ledger: Ledger, account: str) -> AccountReading:
+    """Read a holdout's account, and check its rows."""
+    return AccountReading(ledger.summary(account, check=True), ledger.address)
+
+
 def answers_of(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]:
-    """Return the answers that a summary speaks of; what came since is the next report's."""
+    """Return the answers that a summary counts, without later ones."""
     return [answer for answer in ledger.answers(account) if answer.position <= summary.queries]
 
 
 def shown(answer: Recorded, intervals: Intervals) -> Shown:
     """Return an answer with its interval."""
     interval = intervals.of(answer)
-    return Shown(
-        position=answer.position,
-        asked_at=answer.asked_at,
-        run=answer.run,
-        statistic=answer.statistic,
-        kind=answer.kind,
-        value=answer.value,
-        low=interval.low,
-        high=interval.high,
-    )
+    return Shown(**vars(answer), low=interval.low, high=interval.high)
 
 
 def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
-    reading = AccountReading(ledger.summary(account, check=True), ledger.address)
+    reading = reading_of(ledger, account)
     status, certificate = reading.status, reading.certificate(failure)
     answers = answers_of(ledger, account, reading.summary)
     refusals = ledger.refusals(account) if status.exhausted else []
     intervals = reading.intervals(answers, failure)
     registered = reading.summary.registered.statistics
-    most = max(60, DRAWN // len(registered))
     return HoldoutReport(
         status=status,
         certificate=certificate,
         statistics=tuple(
-            _statistic(
-                name,
-                statistic,
-                certificate,
-                [answer for answer in answers if answer.statistic == name],
-                [refusal for refusal in refusals if refusal.statistic == name],
-                intervals,
-                most,
-            )
-            for name, statistic in registered.items()
+            _statistic(name, registered, certificate, answers, refusals, intervals)
+            for name in registered
         ),
         latest=tuple(shown(answer, intervals) for answer in reversed(answers[-LATEST:])),
         refused=sum(refusal.count for refusal in refusals),
         first_at=answers[0].asked_at if answers else None,
-        last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals])
-        if answers
-        else None,
+        last_at=_last(answers, refusals) if answers else None,
     )
 
 
 def _statistic(
     name: str,
-    registered: StoredStatistic,
+    statistics: dict[str, StoredStatistic],
     certificate: Certificate,
     answers: list[Recorded],
     refusals: list[Refusal],
     intervals: Intervals,
-    most: int,
 ) -> StatisticReport:
+    registered, most = statistics[name], max(60, DRAWN // len(statistics))
+    answers = [answer for answer in answers if answer.statistic == name]
+    refusals = [refusal for refusal in refusals if refusal.statistic == name]
     released = [answer for answer in answers if answer.kind == "release"]
     guessed = [answer for answer in answers if answer.kind != "release"]
-    best = _best(released, registered.mode)
+    best = _best(answers, registered.mode)
     drawn = {a.position: a for a in [*thinned(released, most), *thinned(guessed, most // 2)]}
     if best is not None:
         drawn[best.position] = best
@@ -273,32 +287,34 @@ def _statistic(
         ),
         runs_left_out=max(0, len(runs) - RUNS),
         runs_released=len({answer.run for answer in released}),
-        stale=tuple(_stale(refusal, last_of) for refusal in refusals),
+        stale=tuple(Stale(**vars(late), value=last_of.get(late.run)) for late in refusals),
     )
 
 
-def _best(released: Sequence[Recorded], mode: str) -> Recorded | None:
-    """Return the best release, the earliest of equals."""
+def _best(answers: Sequence[Recorded], mode: str) -> Recorded | None:  # the earliest of equals
     sign = 1 if mode == "max" else -1
+    released = [answer for answer in answers if answer.kind == "release"]
     return max(released, key=lambda a: (sign * a.value, -a.position), default=None)
+
+
+def _last(answers: list[Recorded], refusals: list[Refusal]) -> str:
+    return max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals])
 
 
 def _runs(
     answers: list[Recorded], refusals: list[Refusal], mode: str
 ) -> list[tuple[str | None, list[Recorded], list[Refusal]]]:
-    """Return the runs with their answers and refusals, the best release first."""
-    found: dict[str | None, tuple[list[Recorded], list[Refusal]]] = {}
+    runs: dict[str | None, tuple[list[Recorded], list[Refusal]]] = {}
     for answer in answers:
-        found.setdefault(answer.run, ([], []))[0].append(answer)
+        runs.setdefault(answer.run, ([], []))[0].append(answer)
     for refusal in refusals:
-        found.setdefault(refusal.run, ([], []))[1].append(refusal)
-    sign = 1 if mode == "max" else -1
+        runs.setdefault(refusal.run, ([], []))[1].append(refusal)
 
-    def worth(own: list[Recorded]) -> float:
-        return max((sign * a.value for a in own if a.kind == "release"), default=-float("inf"))
+    def rank(run: str | None) -> float:
+        best = _best(runs[run][0], mode)
+        return math.inf if best is None else best.value if mode == "min" else -best.value
 
-    ordered = sorted(found.items(), key=lambda item: -worth(item[1][0]))
-    return [(run, own, refused) for run, (own, refused) in ordered]
+    return [(run, *runs[run]) for run in sorted(runs, key=rank)]
 
 
 def _run(
@@ -308,28 +324,60 @@ def _run(
     mode: str,
     intervals: Intervals,
 ) -> Run:
-    released = [answer for answer in answers if answer.kind == "release"]
-    best = _best(released, mode)
+    releases = sum(answer.kind == "release" for answer in answers)
+    best = _best(answers, mode)
     return Run(
         name=name,
         questions=len(answers),
-        releases=len(released),
-        guesses=len(answers) - len(released),
+        releases=releases,
+        guesses=len(answers) - releases,
         refused=sum(refusal.count for refusal in refusals),
         best=None if best is None else shown(best, intervals),
         last=answers[-1] if answers else None,
         first_at=min([a.asked_at for a in answers[:1]] + [r.first_at for r in refusals]),
-        last_at=max([a.asked_at for a in answers[-1:]] + [r.last_at for r in refusals]),
+        last_at=_last(answers, refusals),
         trail=tuple((answer.kind, answer.value) for answer in thinned(answers, TRAIL)),
     )
 
 
-def _stale(refusal: Refusal, last_of: dict[str | None, float]) -> Stale:
-    return Stale(
-        statistic=refusal.statistic,
-        run=refusal.run,
-        value=last_of.get(refusal.run),
-        count=refusal.count,
-        first_at=refusal.first_at,
-        last_at=refusal.last_at,
+def _records(ledger: Ledger, account: str) -> RecordsReport:
+    summary = ledger.records_summary(account, check=True)
+    charges = [c for c in ledger.charges(account) if c.position <= summary.charges]
+    capacity = max(1, summary.capacity)
+    groups: dict[tuple[str, str], list[Charged]] = {}
+    for charge in charges:
+        groups.setdefault((charge.purpose, charge.detail), []).append(charge)
+    spent = accumulate(c.charge for c in charges)
+    steps = [(c.position, so_far / capacity) for c, so_far in zip(charges, spent, strict=True)]
+    return RecordsReport(
+        status=records_status(summary, ledger.address),
+        charges=len(charges),
+        uses=tuple(
+            Use(
+                purpose=purpose,
+                mechanism=charged_text(detail),
+                queries=sum(c.queries for c in own),
+                charges=len(own),
+                share=sum(c.charge for c in own) / capacity,
+                first_at=own[0].asked_at,
+                last_at=own[-1].asked_at,
+            )
+            for (purpose, detail), own in groups.items()
+        ),
+        steps=tuple(thinned(steps, DRAWN)),
+        first_at=charges[0].asked_at if charges else None,
+        last_at=charges[-1].asked_at if charges else None,
     )
+
+
+def thinned(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most ``most`` items, evenly spread, with the first and the last.
+
+    Example:
+        >>> thinned(range(100), 4)
+        [0, 33, 66, 99]
+    """
+    if len(items) <= most:
+        return list(items)
+    last = len(items) - 1
+    return [items[round(i * last / (most - 1))] for i in range(most)]

@@ -60,7 +60,7 @@ def cross(x: float, y: float, radius: float) -> str:
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return round numbers within a range, at most so many.
+    """Return the few round numbers within a range.
 
     Example:
         >>> ticks(0.03, 0.97, 5)

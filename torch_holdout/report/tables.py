@@ -7,15 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from torch_holdout._shared.checks import require_failure
-from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import verdict
-from torch_holdout.report.summary import Report, answers_of, chosen, shown
+from torch_holdout.report.summary import Report, answers_of, chosen, reading_of, shown
 
-COLUMNS = (
-    *("holdout", "position", "asked_at", "run", "statistic", "kind"),
-    *("value", "low", "high"),
-)
+COLUMNS = ("holdout", "position", "asked_at", "run", "statistic", "kind", "value", "low", "high")
 
 
 def content(report: Report) -> dict[str, Any]:
@@ -27,14 +23,14 @@ def content(report: Report) -> dict[str, Any]:
         ()
     """
     whole = asdict(report)
-    for found, holdout in zip(whole["holdouts"], report.holdouts, strict=True):
-        found["headline"] = verdict.headline(holdout)
-        found["verdict"] = list(map(asdict, verdict.verdict(holdout)))
-        found["not_promised"] = verdict.not_promised(holdout)
-    for found, records in zip(whole["records"], report.records, strict=True):
-        found["headline"] = verdict.records_headline(records)
-        found["verdict"] = list(map(asdict, verdict.records_verdict(records)))
-        found["not_promised"] = verdict.records_not_promised(records)
+    for account, holdout in zip(whole["holdouts"], report.holdouts, strict=True):
+        account["headline"] = verdict.headline(holdout)
+        account["verdict"] = list(map(asdict, verdict.verdict(holdout)))
+        account["not_promised"] = verdict.not_promised(holdout)
+    for account, records in zip(whole["records"], report.records, strict=True):
+        account["headline"] = verdict.records_headline(records)
+        account["verdict"] = list(map(asdict, verdict.records_verdict(records)))
+        account["not_promised"] = verdict.records_not_promised(records)
     return whole
 
 
@@ -49,10 +45,7 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
         ['holdout,position,asked_at,run,statistic,kind,value,low,high']
     """
     require_failure(failure)
-    readings = {
-        account: AccountReading(ledger.summary(account, check=True), ledger.address)
-        for account in chosen(ledger, name)[0]
-    }
+    readings = {account: reading_of(ledger, account) for account in chosen(ledger, name)[0]}
     for reading in readings.values():  # an edited ledger is refused before the first row
         reading.require_readable()
     yield _line(COLUMNS)

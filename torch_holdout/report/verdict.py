@@ -1,4 +1,4 @@
-"""The verdict in plain language. It never says more than the certificate does.
+"""The verdict in plain language; it claims no more than the certificate does.
 
 *The truth* is the population value: what infinitely many fresh examples would give.
 """
@@ -9,8 +9,7 @@ from typing import Any, final
 
 from torch_holdout._shared.text import LARGE_EPSILON, USELESS, WEAK, confidence_text, counted
 from torch_holdout.mechanisms import mechanism_of
-from torch_holdout.report.records import RecordsReport
-from torch_holdout.report.summary import HoldoutReport, Report, Run, StatisticReport
+from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
     delta_text,
@@ -50,7 +49,7 @@ def paragraph(report: Report) -> str:
 
 
 def headline(holdout: HoldoutReport) -> str:
-    """Say in one sentence what is left, what the numbers are worth, and what not to report."""
+    """Return a sentence: the budget left, the certified distance, and what not to report."""
     parts = [_left(holdout), _worth(holdout)]
     if holdout.status.guesses and holdout.status.releases:
         parts.append("do not report guesses")
@@ -63,14 +62,14 @@ def headline(holdout: HoldoutReport) -> str:
 @final
 @dataclass(frozen=True)
 class Remark:
-    """What a verdict says about one thing."""
+    """One remark of a verdict, with its heading."""
 
     about: str
     text: str
 
 
 def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
-    """Say what may be reported, what may not, and why; a sentence or two about each thing."""
+    """Return remarks on what may be reported, what may not, and why."""
     remarks = [
         Remark("Certificate", _strength(holdout)),
         *(Remark(f"Best {_short(s)}", _best(s, holdout)) for s in holdout.statistics),
@@ -83,48 +82,45 @@ def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
 
 
 def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
-    """List what nobody should read into the numbers."""
+    """Return what the numbers do not promise."""
     status = holdout.status
-    found = [
-        "Nothing is said about values that did not pass the door: raw metrics that were printed, "
-        "logged or kept elsewhere void every claim on this page.",
+    limits = [
+        "Nothing is claimed about values that did not pass the door: raw metrics that were "
+        "printed, logged or kept elsewhere void every claim on this page.",
         "The claim is about examples like those of the holdout. It does not cover another "
         "population, or a later one that has drifted.",
         "Values are clipped to the declared bounds; what lies beyond them does not count.",
     ]
-    found += [_blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
+    limits += [_blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
     if not status.renaming_detected:
-        found.append(
+        limits.append(
             "The account does not know its data's fingerprint: the same data under another name "
             "would have a new budget, and this page would not show it."
         )
     if status.seeded:
-        found.append(
-            "The noise comes from a seed, for tests: whoever knows the seed can take it off, and "
+        limits.append(
+            "The noise comes from a seed, for tests: anyone who knows the seed can remove it, so "
             "no privacy is given."
         )
     if mechanism_of(status.mechanism).guess_source() == "training":
-        found.append("Guesses are training values: they give the training records no privacy.")
+        limits.append("Guesses are training values: they give the training records no privacy.")
     return (
-        *found,
-        "Run names, and how often runs asked after the end, are labels that nothing checks.",
-        "The ledger's own checks find damage and careless edits, not someone who rewrites all of "
-        "it. A restored backup or a copy refunds budget, and this page cannot show that.",
-        "Python cannot stop code in the same process that wants the raw values.",
+        *limits,
+        "Run names, and how often runs asked after the budget was gone, are not checked.",
+        "The ledger's own checks find damage and careless edits, not a rewrite of all of it. A "
+        "restored backup or a copy refunds budget, and this page cannot show that.",
+        "Python cannot keep other code in the same process from reading the raw values.",
     )
 
 
 def records_headline(records: RecordsReport) -> str:
-    """Say in one sentence what has been charged, and what is promised."""
+    """Return a sentence: the charges so far, and the promise."""
     status = records.status
     at = "" if status.delta is None else f" at delta {delta_text(status.delta)}"
+    cost = f"epsilon {cost_text(status.epsilon)}{at}, {status.relation}"
+    promise = f"all answers together cost at most {cost}"
     if status.seeded:
         promise = "the noise is seeded, so no privacy is given"
-    else:
-        promise = (
-            f"all answers together cost at most epsilon {cost_text(status.epsilon)}{at}, "
-            f"{status.relation}"
-        )
     if not status.queries:
         return f"Nothing has been asked yet; {promise}."
     asked = f"{counted(status.queries, 'question')} answered"
@@ -132,27 +128,27 @@ def records_headline(records: RecordsReport) -> str:
 
 
 def records_verdict(records: RecordsReport) -> tuple[Remark, ...]:
-    """Say what the account's numbers mean."""
+    """Return the remarks on an account of training records."""
     status = records.status
-    found = [
+    remarks = [
         "The cap holds for everything that was and will be asked, by anyone, in any order, until "
         "the budget is gone; then a batch is refused as a whole."
     ]
     if status.epsilon > LARGE_EPSILON and not status.seeded:
-        found.append(f"An epsilon above {LARGE_EPSILON} protects nobody's record.")
+        remarks.append(f"An epsilon above {LARGE_EPSILON} protects nobody's record.")
     if status.epsilon_spent is None:
-        found.append(
+        remarks.append(
             "With a delta, no smaller number than the cap is a promise: what has been charged is a "
             "share of the budget, not an epsilon."
         )
     if status.share_spent >= 1:
-        found.append("The budget is gone: nothing more is answered.")
-    return (Remark("Privacy", " ".join(found)),)
+        remarks.append("The budget is gone: nothing more is answered.")
+    return (Remark("Privacy", " ".join(remarks)),)
 
 
 def records_not_promised(records: RecordsReport) -> tuple[str, ...]:
-    """List what an account of training records does not protect."""
-    found = [
+    """Return what an account of training records does not protect."""
+    limits = [
         "The records are protected from the answers and from nothing else: not from the members' "
         "weights, outputs, losses or checkpoints, which stay as secret as the records.",
         "Hyperparameters, normalisation and vocabularies that were chosen on the records are not "
@@ -160,17 +156,17 @@ def records_not_promised(records: RecordsReport) -> tuple[str, ...]:
         "Members must have seen nothing but their own part; verify_isolation tests that.",
     ]
     if not records.status.renaming_detected:
-        found.append(
+        limits.append(
             "The account does not know its records' fingerprint: the same records under another "
             "name would have a new budget."
         )
     if records.status.seeded:
-        found.append("The noise comes from a seed, for tests: the privacy figures do not apply.")
-    return tuple(found)
+        limits.append("The noise comes from a seed, for tests: the privacy figures do not apply.")
+    return tuple(limits)
 
 
 def told(holdout: HoldoutReport) -> list[StatisticReport]:
-    """Return the statistics that the certificate speaks of: those released, at first all of them.
+    """Return the statistics that the certificate covers: those released, at first all of them.
 
     Once there are releases it holds for these, not for the next one, which may be farther off.
     """
@@ -178,20 +174,20 @@ def told(holdout: HoldoutReport) -> list[StatisticReport]:
 
 
 def reach(statistic: StatisticReport, holdout: HoldoutReport) -> str:
-    """Say how far a statistic's answers can be off."""
+    """Format how far a statistic's answers can be off."""
     if statistic in told(holdout):
         which = "each release" if statistic.releases else "the next answer, if it is released,"
-        found = f"{which} within {distance_text(statistic.tolerance)} of the truth"
+        claim = f"{which} within {distance_text(statistic.tolerance)} of the truth"
     else:
-        found = "no release to claim anything of"
+        claim = "no release, so nothing is claimed"
     guess = None if holdout.certificate.one_sided_guesses else statistic.guess_tolerance
     if guess is None or not statistic.guesses:
-        return found
-    return f"{found}, a guess within {distance_text(guess)}"
+        return claim
+    return f"{claim}, a guess within {distance_text(guess)}"
 
 
 def confidence(holdout: HoldoutReport) -> str:
-    """Write the certificate's confidence."""
+    """Format the certificate's confidence."""
     return confidence_text(holdout.certificate.failure)
 
 
@@ -204,7 +200,6 @@ def _left(holdout: HoldoutReport) -> str:
 
 
 def _worth(holdout: HoldoutReport) -> str:
-    """State the claim, for all statistics that have a release."""
     status = holdout.status
     if status.queries and not status.releases:
         return "nothing has been released, so there is nothing to report"
@@ -222,62 +217,59 @@ def _worth(holdout: HoldoutReport) -> str:
             what = f"of {len(usable)} statistics {what}"
         return f"{what} is off by at most {most} of its range {confident}{_silent(spoken)}"
     if not status.releases:
-        claims = [f"{distance_text(s.tolerance)} ({_short(s)})" for s in usable]
-        within = " or ".join(claims)
+        within = " or ".join(f"{distance_text(s.tolerance)} ({_short(s)})" for s in usable)
         return f"{confident} {NEXT} is within {within} of the truth{_silent(spoken)}"
-    verbs = ["is within", *["within"] * (len(usable) - 1)]
     claims = [
-        f"{_short(s)} {verb} {distance_text(s.tolerance)}"
-        for s, verb in zip(usable, verbs, strict=True)
+        f"{_short(s)} {'within' if i else 'is within'} {distance_text(s.tolerance)}"
+        for i, s in enumerate(usable)
     ]
     return f"{confident} each released {joined(claims)} of the truth{_silent(spoken)}"
 
 
 def _silent(spoken: list[StatisticReport]) -> str:
     silent = [_short(s) for s in spoken if s.share > USELESS]
-    return f"; but of {joined(silent)} the certificate says nothing useful" if silent else ""
+    return f"; the certificate says nothing useful about {joined(silent)}" if silent else ""
 
 
 def _strength(holdout: HoldoutReport) -> str:
-    """Say when a claim is weak, and what would help."""
     useless = [s for s in told(holdout) if s.share > USELESS]
     weak = [s for s in told(holdout) if WEAK < s.share <= USELESS]
-    found = []
+    remarks = []
     if useless:
         which = joined(
             [f"{distance_text(s.tolerance)} for {_short(s)} ({_scale(s)})" for s in useless]
         )
-        found.append(
+        remarks.append(
             f"The certified distance is {which}: such an interval covers nearly everything, so the "
             f"certificate says nothing useful. Early releases can have narrower intervals of their "
             f"own."
         )
     if weak:
         which = joined([f"{_short(s)} ({distance_text(s.tolerance)}, {_scale(s)})" for s in weak])
-        found.append(f"That is a weak certificate for {which}.")
-    return " ".join([*found, HELP]) if found else ""
+        remarks.append(f"That is a weak certificate for {which}.")
+    return " ".join([*remarks, HELP]) if remarks else ""
 
 
 def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
     best = statistic.best
     if best is None:
         return ""
-    found = (
+    remark = (
         f"The best released {_short(statistic)} is {value_text(best.value, statistic.step)} "
         f"(question {best.position:,}{of_run(best.run)}). The truth about that model lies between "
         f"{interval_text(best.low, best.high, statistic.step).replace(' to ', ' and ')} with "
         f"{confidence(holdout)} confidence."
     )
     if statistic.releases > 1:
-        found += (
-            f" It is the luckiest of {counted(statistic.releases, 'release')}: report it with its "
-            f"interval, which allows for that."
+        remark += (
+            f" It was chosen as the best of {counted(statistic.releases, 'release')}: report it "
+            f"with its interval, which allows for that."
         )
-    return found
+    return remark
 
 
 def overlapping(statistic: StatisticReport) -> tuple[list[Run], list[Run]]:
-    """Return the listed runs with a release, and those that the best cannot be told from."""
+    """Return the listed runs with a release, and those that the best cannot be told apart from."""
     released = [run for run in statistic.runs if run.best is not None]
     if not released or released[0].best is None:
         return [], []
@@ -294,33 +286,28 @@ def _side_by_side(statistic: StatisticReport) -> str:
     released, near = overlapping(statistic)
     if len(released) < 2:
         return ""
-    others = len(released) - 1
+    best, others = f"By {_short(statistic)} the best run", len(released) - 1
     left_out = statistic.runs_released - len(released)
     # Those left out are worse, but their intervals may be wider and reach farther.
     of_all = f"next best of {others + left_out:,} others" if left_out else "others"
     if not near:
         which = f"{'the' if left_out else 'all'} {others:,} {of_all}"
         which = "the other" if others == 1 else which
-        return (
-            f"By {_short(statistic)} the best run is told apart from {which} with a release: the "
-            f"intervals do not overlap."
-        )
+        apart = "the intervals do not overlap"
+        return f"{best} can be told apart from {which} with a release: {apart}."
     if len(near) == others:
         which = "the other run" if others == 1 else f"any of the {others:,} {of_all}"
     else:
         which = f"{len(near):,} of the {others:,} {of_all}"
-    return (
-        f"By {_short(statistic)} the best run cannot be told from {which} with a release: their "
-        f"intervals overlap."
-    )
+    return f"{best} cannot be told apart from {which} with a release: their intervals overlap."
 
 
 def _guesses(holdout: HoldoutReport) -> str:
     status = holdout.status
     if not status.guesses:
         return ""
-    many = status.guesses > 1
-    number = f"{status.guesses:,} of {counted(status.queries, 'answer')} {'are' if many else 'is'}"
+    kind = "are guesses" if status.guesses > 1 else "is a guess"
+    number = f"{status.guesses:,} of {counted(status.queries, 'answer')} {kind}"
     if holdout.certificate.one_sided_guesses:
         meaning = (
             "the best release again. It says only that the model asked about is not much better; "
@@ -328,8 +315,7 @@ def _guesses(holdout: HoldoutReport) -> str:
         )
     else:
         meaning = f"{_source(status.mechanism)}, farther off than a release may be"
-    kind = "guesses" if many else "a guess"
-    return f"{number} {kind}: {meaning}. A guess costs nothing and is no result; do not report it."
+    return f"{number}: {meaning}. A guess costs nothing and is not a result; do not report it."
 
 
 def _source(identity: dict[str, Any]) -> str:
@@ -348,8 +334,8 @@ def _stale(holdout: HoldoutReport) -> str:
     runs = {stale.run for s in holdout.statistics for stale in s.stale}
     return (
         f"{counted(holdout.refused, 'question')} from {counted(len(runs), 'run')} came after the "
-        f"budget was gone and got no answer. What such a run went on to show is its own last "
-        f"answer again, stale: it certifies nothing about the model of that moment."
+        f"budget was gone and got no answer. Such a run then showed its last answer "
+        f"again, a stale value: it certifies nothing about the model at that time."
     )
 
 
@@ -368,13 +354,13 @@ def _privacy(holdout: HoldoutReport) -> str:
             "does not need it; a holdout of sensitive records does."
         )
     at = "" if status.delta is None else f" at delta {delta_text(status.delta)}"
-    found = (
+    remark = (
         f"All answers of the whole budget together cost at most epsilon "
         f"{cost_text(status.epsilon)}{at}, replacing one holdout example."
     )
     if status.epsilon > LARGE_EPSILON:
-        found += f" An epsilon above {LARGE_EPSILON} protects nobody's record."
-    return found
+        remark += f" An epsilon above {LARGE_EPSILON} protects nobody's record."
+    return remark
 
 
 def _blocks(statistic: StatisticReport, size: int) -> str:

@@ -1,5 +1,6 @@
-"""How numbers, times and names are written: never more exact, or more certain, than they are."""
+"""Formats of numbers, times and names: never more exact, or more certain, than they are."""
 
+import json
 import math
 import unicodedata
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ _ISOLATE, _END = "\u2068", "\u2069"
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Write a list as a person would.
+    """Format a list with commas and "and".
 
     Example:
         >>> joined(["a", "b", "c"])
@@ -40,7 +41,7 @@ def unquoted(text: str, most: int = 60) -> str:
 
 
 def of_run(run: str | None) -> str:
-    """Add to a sentence whose answer it is, if that is known.
+    """Format the run of an answer, to end a sentence; empty if it has no name.
 
     Example:
         >>> "question 3" + of_run("baseline"), "question 3" + of_run(None)
@@ -50,7 +51,7 @@ def of_run(run: str | None) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Cut what is too long."""
+    """Cut a text that is too long."""
     return text if len(text) <= most else f"{text[: most - 1]}..."
 
 
@@ -65,7 +66,7 @@ def decimals_for(step: float) -> int:
 
 
 def fixed_text(value: float, places: int) -> str:
-    """Write a number with so many decimals; a very small or large one with an exponent.
+    """Format a number with fixed decimals; a very small or large one with an exponent.
 
     Example:
         >>> fixed_text(1234.5, 2), fixed_text(1.5e-9, 11), fixed_text(2e12, 0)
@@ -76,26 +77,26 @@ def fixed_text(value: float, places: int) -> str:
 
 
 def value_text(value: float, step: float) -> str:
-    """Write a published value to the step of its grid."""
+    """Format a published value to the step of its grid."""
     return fixed_text(value, decimals_for(step))
 
 
 def interval_text(low: float, high: float, step: float) -> str:
-    """Write an interval, rounded outwards.
+    """Format an interval, rounded outwards.
 
     Example:
         >>> interval_text(0.8567, 0.9412, 0.004), interval_text(0.0, 12_345_678_901.0, 1e6)
         ('0.856 to 0.942', '0 to 1.2345679e+10')
     """
     places, largest = decimals_for(step), max(abs(low), abs(high))
-    if largest and (places > _PLACES or largest >= _PLAIN):  # so many digits are written
+    if largest and (places > _PLACES or largest >= _PLAIN):  # as many digits as are written
         places = min(places, _DIGITS - 1 - math.floor(math.log10(largest)))
     below, above = floor(low, places), -floor(-high, places)
     return f"{fixed_text(below, places)} to {fixed_text(above, places)}"
 
 
 def distance_text(distance: float, digits: int = 2) -> str:
-    """Write a distance with two digits, rounded up.
+    """Format a distance with two digits, rounded up.
 
     Example:
         >>> distance_text(0.0491), distance_text(0.231), distance_text(37.2)
@@ -105,7 +106,7 @@ def distance_text(distance: float, digits: int = 2) -> str:
 
 
 def cost_text(cost: float) -> str:
-    """Write an epsilon or a rho with three digits, rounded up.
+    """Format an epsilon or a rho with three digits, rounded up.
 
     Example:
         >>> cost_text(3.1087), cost_text(2.0), cost_text(math.inf)
@@ -115,7 +116,7 @@ def cost_text(cost: float) -> str:
 
 
 def number_text(value: float) -> str:
-    """Write a parameter; infinity in a word.
+    """Format a parameter; infinity in a word.
 
     Example:
         >>> number_text(0.25), number_text(float("inf"))
@@ -125,7 +126,7 @@ def number_text(value: float) -> str:
 
 
 def delta_text(delta: float) -> str:
-    """Write a delta.
+    """Format a delta.
 
     Example:
         >>> delta_text(1e-6)
@@ -135,7 +136,7 @@ def delta_text(delta: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    """Write a share; not nothing and not all of it unless it is so.
+    """Format a share; 0 % and 100 % only where they are exact.
 
     Example:
         >>> percent_text(0.5631), percent_text(0.9999), percent_text(1e-9), percent_text(1.0)
@@ -147,37 +148,37 @@ def percent_text(share: float) -> str:
 
 
 def moment(text: str) -> datetime | None:
-    """Read a time of the ledger, None if it is none."""
+    """Return a time of the ledger, or None if it cannot be read."""
     try:
-        found = datetime.fromisoformat(text)
+        read = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found.astimezone(timezone.utc) if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return read.astimezone(timezone.utc) if read.tzinfo else read.replace(tzinfo=timezone.utc)
 
 
 def moment_text(text: str) -> str:
-    """Write when something was asked.
+    """Format a time of the ledger.
 
     Example:
         >>> moment_text("2026-11-03T09:05:00.123+00:00")
         '3 Nov 2026, 09:05 UTC'
     """
-    found = moment(text)
-    return f"{day_text(found)} {found.year}, {clock_text(found)} UTC" if found else text[:40]
+    when = moment(text)
+    return f"{day_text(when)} {when.year}, {clock_text(when)} UTC" if when else text[:40]
 
 
 def day_text(when: datetime) -> str:
-    """Write a day without its year."""
+    """Format a day without its year."""
     return f"{when.day} {_MONTHS[when.month - 1]}"
 
 
 def clock_text(when: datetime) -> str:
-    """Write the time of day."""
+    """Format the time of day."""
     return f"{when.hour:02}:{when.minute:02}"
 
 
 def span_text(first: str, last: str) -> str:
-    """Write from when to when, the day once if it is the same.
+    """Format a span of time, the day once if it is the same.
 
     Example:
         >>> span_text("2026-11-03T09:05:00+00:00", "2026-11-03T10:15:00+00:00")
@@ -195,7 +196,7 @@ def span_text(first: str, last: str) -> str:
 
 
 def parameters_text(identity: dict[str, object]) -> str:
-    """Write a mechanism with its parameters.
+    """Format a mechanism with its parameters.
 
     Example:
         >>> parameters_text({"kind": "gn_max", "sigma": 40.0, "initial": {}})
@@ -208,3 +209,17 @@ def parameters_text(identity: dict[str, object]) -> str:
         if name != "kind" and value is not None and not isinstance(value, dict)
     ]
     return ", ".join([kind, *parts])
+
+
+def charged_text(detail: str) -> str:
+    """Format the mechanism of a charge; for a validation also the holdout that was asked."""
+    try:
+        stored = json.loads(detail)
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict):
+        return "unknown"
+    if not isinstance(stored.get("mechanism"), dict):
+        return parameters_text(stored)
+    asked = f" on {stored.get('statistic')} of holdout {stored.get('holdout')}"
+    return parameters_text(stored["mechanism"]) + asked

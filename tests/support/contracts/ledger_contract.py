@@ -4,10 +4,10 @@ import threading
 from datetime import datetime, timezone
 
 import pytest
+from torch_holdout.accounting.picos import PICO
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger import Entry, Ledger
 from torch_holdout.ledger import holdouts as account_module
-from torch_holdout.ledger.schema import PICO
 
 REGISTRATION = {
     "size": 10,

@@ -1,6 +1,5 @@
 """A PostgreSQL database: one budget for many machines."""
 
-import contextlib
 import os
 import time
 import weakref
@@ -13,26 +12,14 @@ from sqlalchemy.engine import URL
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import (
     WAIT_SECONDS,
+    Backend,
     cause_of,
     damaged_ledger,
     fill,
     stored_version,
     upgrade,
 )
-from torch_holdout.ledger.postgres.connections import end, load_driver, pooled_engine
-from torch_holdout.ledger.postgres.errors import (
-    STATEMENT_SECONDS,
-    is_busy,
-    is_final,
-    said,
-    sentence,
-)
-from torch_holdout.ledger.postgres.schema import (
-    SCHEMA,
-    missing_privileges,
-    schema_problems,
-)
-from torch_holdout.ledger.postgres.url import canonical_address, connection_parameters
+from torch_holdout.ledger.postgres import connections, schema
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
 _CREATION_LOCK = 0x7468_6F6C  # one process at a time makes or upgrades the tables
@@ -40,10 +27,10 @@ _CREATION_LOCK = 0x7468_6F6C  # one process at a time makes or upgrades the tabl
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
 _BEGIN = (
     "SET LOCAL synchronous_commit = on; "
-    f"SET LOCAL search_path = {SCHEMA}, pg_temp; "
+    f"SET LOCAL search_path = {schema.SCHEMA}, pg_temp; "
     f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'; "
-    f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; "
-    f"SET LOCAL idle_in_transaction_session_timeout = '{STATEMENT_SECONDS}s'"
+    f"SET LOCAL statement_timeout = '{connections.STATEMENT_SECONDS}s'; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{connections.STATEMENT_SECONDS}s'"
 )
 # Writers lock their account's row first, so that whatever they read next is the latest; readers
 # look at one moment.
@@ -51,7 +38,7 @@ _BEGIN_WRITING = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_BEGIN}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_BEGIN}"
 
 
-class PostgresBackend:
+class PostgresBackend(Backend):
     """Tables in the schema ``torch_holdout`` of a PostgreSQL database.
 
     A writer locks its account's row until the commit, and the server answers the commit only when
@@ -64,22 +51,22 @@ class PostgresBackend:
     _named: ClassVar[WeakValueDictionary[str, "PostgresBackend"]] = WeakValueDictionary()
 
     def __init__(self, parameters: dict[str, Any]) -> None:
-        self.address = canonical_address(parameters)
-        self._driver = load_driver()
+        self.address = connections.canonical_address(parameters)
+        self._driver = connections.load_driver()
         self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._driver.Error)
-        self._engine = pooled_engine(self._driver, parameters)
+        self._engine = connections.pooled_engine(self._driver, parameters)
         self._reached = False
-        weakref.finalize(self, end, self._engine, os.getpid())
+        weakref.finalize(self, connections.end, self._engine, os.getpid())
 
     @classmethod
     def named(cls, url: URL) -> "PostgresBackend":
         """Return this process's backend for a URL: ledgers with one address share connections."""
-        parameters = connection_parameters(url)
-        address = canonical_address(parameters)
-        found = cls._named.get(address)
-        if found is None:
-            found = cls._named[address] = cls(parameters)
-        return found
+        parameters = connections.connection_parameters(url)
+        address = connections.canonical_address(parameters)
+        backend = cls._named.get(address)
+        if backend is None:
+            backend = cls._named[address] = cls(parameters)
+        return backend
 
     def connect(self, *, create: bool) -> sa.Engine:
         """Make the tables if there are none, check them, and return the engine."""
@@ -89,15 +76,15 @@ class PostgresBackend:
             with self.begin(self._engine, reads_only=True) as connection:
                 self._check_server(connection)
                 self._check_access(connection)
-                found = self.problems(connection)
-                old = not found and stored_version(connection, self.address) < SCHEMA_VERSION
+                problems = self.problems(connection)
+                old = not problems and stored_version(connection, self.address) < SCHEMA_VERSION
             if old:
                 self._upgrade()
         except self.errors as error:
             failure = self.explain(error, committing=False)
         else:
-            if found:
-                raise damaged_ledger(self.address, found)
+            if problems:
+                raise damaged_ledger(self.address, problems)
             return self._engine
         raise failure from None
 
@@ -113,25 +100,21 @@ class PostgresBackend:
         return self._begin(engine, reads_only=reads_only)
 
     def explain(self, error: Exception, *, committing: bool) -> LedgerError:
-        """Say what went wrong, in one sentence without the password or a row's content."""
+        """Return an error of one sentence, without the password or a row's content."""
         cause = cause_of(error)
         if committing:
             return LedgerError(
                 f"The connection to {self.address} failed while a charge was being recorded "
-                f"({said(cause)}); nothing was released. status() shows whether it was charged; "
-                f"asking the same query again then costs nothing."
+                f"({connections.said(cause)}); nothing was released. status() shows whether it was "
+                f"charged; asking the same query again then costs nothing."
             )
-        return LedgerError(f"{sentence(cause, self.address)} Nothing was released.")
-
-    def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
-        """The server locks rows."""
-        return contextlib.nullcontext()
+        return LedgerError(f"{connections.sentence(cause, self.address)} Nothing was released.")
 
     def exists(self) -> bool:
         """Whether the database has the ledger's tables."""
         try:
             with self.begin(self._engine, reads_only=True) as connection:
-                return _is_there(connection)
+                return bool(schema.catalogue(connection, schema.LEDGER_TABLE))
         except self.errors as error:
             failure = self.explain(error, committing=False)
         raise failure from None
@@ -143,12 +126,12 @@ class PostgresBackend:
         return self._engine
 
     def problems(self, connection: sa.Connection) -> list[str]:
-        """List where the tables differ from those of a ledger."""
-        return schema_problems(connection, self.address)
+        """Return where the tables differ from those of a ledger."""
+        return schema.schema_problems(connection, self.address)
 
     def _missing(self) -> LedgerError:
         return LedgerError(
-            f"Expected a ledger at {self.address}, but the database has none. It was not made."
+            f"Expected a ledger at {self.address}, but the database has none, and none was created."
         )
 
     def _begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
@@ -169,13 +152,13 @@ class PostgresBackend:
         cause = cause_of(error)
         if not isinstance(cause, self._driver.OperationalError):
             return False
-        return is_busy(cause) or (self._reached and not is_final(cause))
+        return connections.is_busy(cause) or (self._reached and not connections.is_final(cause))
 
     def _create(self) -> None:
         """Make the schema and its tables, or find that another process has."""
         with self.begin(self._engine, reads_only=False) as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
-            if not _is_there(connection):
+            if not schema.catalogue(connection, schema.LEDGER_TABLE):
                 self._check_server(connection)
                 self._make_room(connection)
                 fill(connection)
@@ -189,17 +172,11 @@ class PostgresBackend:
 
     def _make_room(self, connection: sa.Connection) -> None:
         """Make the schema, or use an empty one that an administrator has made for this role."""
-        found = connection.execute(
-            sa.text(
-                "SELECT count(c.oid) FROM pg_namespace n LEFT JOIN pg_class c "
-                "ON n.oid = c.relnamespace WHERE n.nspname = :schema GROUP BY n.oid"
-            ),
-            {"schema": SCHEMA},
-        ).scalar_one_or_none()
-        if found is None:
-            connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
-        elif found:
-            raise damaged_ledger(self.address, [f"the schema {SCHEMA} has other tables"])
+        sizes = schema.catalogue(connection, schema.SIZE)
+        if not sizes:
+            connection.exec_driver_sql(f"CREATE SCHEMA {schema.SCHEMA}")
+        elif sizes != [(0,)]:
+            raise damaged_ledger(self.address, [f"the schema {schema.SCHEMA} has other tables"])
 
     def _check_server(self, connection: sa.Connection) -> None:
         unsafe, copy = connection.execute(
@@ -213,15 +190,14 @@ class PostgresBackend:
             )
 
     def _check_access(self, connection: sa.Connection) -> None:
-        usable = connection.execute(
-            sa.text(
-                "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = :name"
-            ),
-            {"name": SCHEMA},
-        ).scalar_one_or_none()
-        if usable is None:
+        usable = schema.catalogue(connection, schema.USABLE)
+        if not usable:
             raise self._missing()
-        missing = missing_privileges(connection) if usable else [(SCHEMA, "", "USAGE")]
+        missing = (
+            schema.missing_privileges(connection)
+            if usable[0][0]
+            else [(schema.SCHEMA, "", "USAGE")]
+        )
         if missing:
             name, owner, privilege = missing[0]
             whose = f" of {owner!r}" if owner else ""
@@ -230,15 +206,3 @@ class PostgresBackend:
                 f"someone else and {privilege} on it is not granted. Ask its owner, or use your "
                 f"own database. Nothing was released."
             )
-
-
-def _is_there(connection: sa.Connection) -> bool:
-    return bool(
-        connection.execute(
-            sa.text(
-                "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n "
-                "ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relname = 'th_ledger')"
-            ),
-            {"schema": SCHEMA},
-        ).scalar_one()
-    )

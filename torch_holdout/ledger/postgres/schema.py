@@ -10,6 +10,13 @@ from torch_holdout.ledger.schema import metadata, thresholds
 SCHEMA = "torch_holdout"
 FIRST_VERSION = 2  # none was released with version 1
 
+LEDGER_TABLE = """
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = '{schema}' AND c.relname = 'th_ledger'"""
+SIZE = """
+    SELECT count(c.oid) FROM pg_namespace n LEFT JOIN pg_class c ON n.oid = c.relnamespace
+    WHERE n.nspname = '{schema}' GROUP BY n.oid"""
+USABLE = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = '{schema}'"
 _RELATIONS = """
     SELECT c.relname, c.relkind::text, c.relpersistence::text, c.relrowsecurity,
            pg_get_userbyid(c.relowner)
@@ -49,26 +56,41 @@ _DISABLED = """
 
 
 def schema_problems(connection: sa.Connection, address: str) -> list[str]:
-    """List where the tables differ from those of a ledger."""
-    relations = _rows(connection, _RELATIONS)
+    """Return where the tables differ from those of a ledger."""
+    relations = catalogue(connection, _RELATIONS)
     if not any(row[0] == "th_ledger" for row in relations):
         return ["the table th_ledger is missing"]
     tables = tables_of(stored_version(connection, address, FIRST_VERSION))
-    found = [
+    columns = {
+        (table.name, column.name, _type_name(column), not column.nullable)
+        for table in tables
+        for column in table.columns
+    }
+    indexes = {(table.name, str(index.name), True) for table in tables for index in table.indexes}
+    constraints = {
+        (table, kind, _plain(text) if kind == "c" else tuple(names), valid)
+        for table, kind, valid, text, names in catalogue(connection, _CONSTRAINTS)
+    }
+    problems = [
         *_relation_problems(relations, {table.name for table in tables}),
-        *_differences("column", _columns(connection), _expected_columns(tables)),
-        *_differences("constraint", _constraints(connection), _expected_constraints(tables)),
-        *_differences("index", _indexes(connection), _expected_indexes(tables)),
-        *(f"{name} has a trigger or rule" for name, _ in _rows(connection, _PROGRAMS)),
-        *(f"the foreign keys of {row[0]} are off" for row in _rows(connection, _DISABLED)),
+        *_differences("column", set(catalogue(connection, _COLUMNS)), columns),
+        *_differences("constraint", constraints, _expected_constraints(tables)),
+        *_differences("index", set(catalogue(connection, _INDEXES)), indexes),
+        *(f"{name} has a trigger or rule" for name, _ in catalogue(connection, _PROGRAMS)),
+        *(f"the foreign keys of {row[0]} are off" for row in catalogue(connection, _DISABLED)),
     ]
-    return sorted(set(found)) or key_problems(connection)
+    return sorted(set(problems)) or key_problems(connection)
+
+
+def catalogue(connection: sa.Connection, statement: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query of the catalogue about the ledger's schema."""
+    return list(map(tuple, connection.execute(sa.text(statement.format(schema=SCHEMA)))))
 
 
 def missing_privileges(connection: sa.Connection) -> list[tuple[str, str, str]]:
-    """List (table, owner, privilege) for what this role may not do and would have to."""
+    """Return (table, owner, privilege) for every privilege that this role lacks."""
     missing = []
-    for name, *_, owner in sorted(_rows(connection, _RELATIONS)):
+    for name, *_, owner in sorted(catalogue(connection, _RELATIONS)):
         for privilege in _needed(name):
             allowed = connection.execute(
                 sa.select(sa.func.has_table_privilege(f"{SCHEMA}.{name}", privilege))
@@ -88,34 +110,22 @@ def _needed(name: str) -> tuple[str, ...]:
 
 
 def _relation_problems(relations: list[Any], expected: set[str]) -> list[str]:
-    found = [f"{name} is missing" for name in expected - {row[0] for row in relations}]
+    problems = [f"{name} is missing" for name in expected - {row[0] for row in relations}]
     for name, kind, persistence, secured, _ in relations:
         if name not in expected:
-            found.append(f"{name} does not belong to a ledger")
+            problems.append(f"{name} does not belong to a ledger")
         elif kind != "r":
-            found.append(f"{name} is no table")
+            problems.append(f"{name} is not a table")
         elif persistence != "p":
-            found.append(f"{name} is unlogged and would be emptied by a crash")
+            problems.append(f"{name} is unlogged and would be emptied by a crash")
         elif secured:
-            found.append(f"{name} hides rows (row-level security)")
-    return found
+            problems.append(f"{name} hides rows (row-level security)")
+    return problems
 
 
 def _differences(what: str, actual: set[Any], expected: set[Any]) -> list[str]:
     lacking = [f"a {what} of {item[0]} is missing or changed" for item in expected - actual]
     return lacking + [f"{item[0]} has another {what}" for item in actual - expected]
-
-
-def _columns(connection: sa.Connection) -> set[Any]:
-    return {tuple(row) for row in _rows(connection, _COLUMNS)}
-
-
-def _expected_columns(tables: list[sa.Table]) -> set[Any]:
-    return {
-        (table.name, column.name, _type_name(column), not column.nullable)
-        for table in tables
-        for column in table.columns
-    }
 
 
 def _type_name(column: sa.Column[Any]) -> str:
@@ -125,40 +135,21 @@ def _type_name(column: sa.Column[Any]) -> str:
     return name.replace("varchar", "character varying")
 
 
-def _constraints(connection: sa.Connection) -> set[Any]:
-    return {
-        (table, kind, _plain(text) if kind == "c" else tuple(columns), valid)
-        for table, kind, valid, text, columns in _rows(connection, _CONSTRAINTS)
-    }
-
-
 def _expected_constraints(tables: list[sa.Table]) -> set[Any]:
-    found: set[Any] = set()
+    expected: set[Any] = set()
     for table in tables:
         for constraint in table.constraints:
             if isinstance(constraint, sa.CheckConstraint):
-                found.add((table.name, "c", _plain(str(constraint.sqltext)), True))
+                expected.add((table.name, "c", _plain(str(constraint.sqltext)), True))
             elif isinstance(constraint, sa.schema.ColumnCollectionConstraint):
                 columns = tuple(sorted(column.name for column in constraint.columns))
-                found.add((table.name, _KINDS[type(constraint)], columns, True))
-    return found
+                expected.add((table.name, _KINDS[type(constraint)], columns, True))
+    return expected
 
 
 def _plain(condition: str) -> str:
     text = "".join(condition.lower().split()).removeprefix("check")
     return text.replace("(", "").replace(")", "")
-
-
-def _indexes(connection: sa.Connection) -> set[Any]:
-    return {tuple(row) for row in _rows(connection, _INDEXES)}
-
-
-def _expected_indexes(tables: list[sa.Table]) -> set[Any]:
-    return {(table.name, str(index.name), True) for table in tables for index in table.indexes}
-
-
-def _rows(connection: sa.Connection, statement: str) -> list[Any]:
-    return list(connection.execute(sa.text(statement.format(schema=SCHEMA))))
 
 
 _KINDS: dict[type, str] = {

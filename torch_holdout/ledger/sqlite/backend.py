@@ -6,7 +6,6 @@ import sqlite3
 import stat
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import HoldoutWarning, LedgerError
 from torch_holdout.ledger.backend import (
     WAIT_SECONDS,
-    begun,
+    Backend,
     damaged_ledger,
     fill,
     key_problems,
@@ -38,7 +37,7 @@ _HEADER = 100  # bytes of an SQLite file's header; the application id stands at 
 _POLLS = (0.001, 0.002, 0.003, 0.005)  # seconds between tries; the last one is repeated
 
 
-class SqliteBackend:
+class SqliteBackend(Backend):
     """An SQLite file: WAL, synchronous=FULL, mode 0600, never seen half made.
 
     A new ledger is built under another name and linked into place, so a file that exists is whole:
@@ -47,14 +46,9 @@ class SqliteBackend:
 
     errors: tuple[type[Exception], ...] = DATABASE_ERRORS
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.address = f"sqlite:///{path}"
-
-    @classmethod
-    def of(cls, url: URL, text: str) -> "SqliteBackend":
-        """Return the backend of a parsed URL and its text."""
-        return cls(_path(url, text))
+    def __init__(self, url: URL, text: str) -> None:
+        self._path = _path(url, text)
+        self.address = f"sqlite:///{self._path}"
 
     def connect(self, *, create: bool) -> sa.Engine:
         """Make the file if there is none, check it, and return an engine."""
@@ -67,19 +61,9 @@ class SqliteBackend:
             self._upgrade(engine)
         return engine
 
-    def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
-        """Open a transaction; a writer waits for the others here."""
-        return begun(engine, reads_only=reads_only)
-
-    def explain(self, error: Exception, *, committing: bool) -> LedgerError:
-        """Say what went wrong inside a transaction; a commit that failed is undone."""
-        return unusable(self.address, error)
-
-    @contextlib.contextmanager
-    def exclusive(self, *, reads_only: bool) -> Iterator[None]:
+    def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
         """Let one thread of this process use the file at a time, readers too."""
-        with turn(self._path):
-            yield
+        return turn(self._path)
 
     def exists(self) -> bool:
         """Whether there is a file."""
@@ -96,7 +80,7 @@ class SqliteBackend:
         return engine
 
     def problems(self, connection: sa.Connection) -> list[str]:
-        """List what SQLite finds broken, and what a ledger lacks or has too much."""
+        """Return the damage that SQLite finds, and differences from a ledger's tables."""
         version = stored_version(connection, self.address)
         problems = []
         damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
@@ -117,17 +101,16 @@ class SqliteBackend:
         return "mode=ro" if waiting else "mode=ro&immutable=1"
 
     def _check_content(self, engine: sa.Engine) -> int:
-        """Refuse a ledger that is damaged or of a later version; return its version."""
-        found = 0
+        version = 0
         try:
             with self.begin(engine, reads_only=True) as connection:
-                found = stored_version(connection, self.address)
+                version = stored_version(connection, self.address)
                 damage = self.problems(connection)
         except DATABASE_ERRORS as error:
             damage = [reason(error)]
         if damage:
             raise damaged_ledger(self.address, damage)
-        return found
+        return version
 
     def _upgrade(self, engine: sa.Engine) -> None:
         try:
@@ -199,7 +182,7 @@ class SqliteBackend:
     def _check_header(self) -> None:
         if not self._path.is_file():
             raise LedgerError(
-                f"Expected a ledger file at {self._path}, but that is no file. Give the path "
+                f"Expected a ledger file at {self._path}, but that is not a file. Give the path "
                 f"that is in the run's URL after sqlite:///."
             )
         try:
@@ -223,7 +206,8 @@ class SqliteBackend:
 
 
 def _path(url: URL, text: str) -> Path:
-    if url.host or url.query or not url.database or url.database == ":memory:" or _odd(text):
+    odd = url.host or url.query or "?" in text or not text.isprintable()
+    if odd or not url.database or url.database == ":memory:":
         raise LedgerError(
             "Expected sqlite:///relative.db or sqlite:////absolute.db without options; for a "
             "throw-away ledger use memory://."
@@ -234,10 +218,6 @@ def _path(url: URL, text: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         raise LedgerError(f"Expected a usable path in the ledger URL: {reason(error)}.") from None
     return path
-
-
-def _odd(url: str) -> bool:
-    return "?" in url or not url.isprintable()
 
 
 def _file_engine(path: Path, *, access: str = "mode=rw") -> sa.Engine:
@@ -255,20 +235,7 @@ def _file_engine(path: Path, *, access: str = "mode=rw") -> sa.Engine:
 def sqlite_engine(**options: Any) -> sa.Engine:
     """Return an engine with the settings of a ledger."""
     engine = quiet_engine("sqlite://", **options)
-    _install_pragmas(engine)
-    return engine
 
-
-def unusable(address: str, error: Exception) -> LedgerError:
-    """Say that a transaction failed."""
-    why = str(getattr(error, "orig", None) or type(error).__name__)
-    return LedgerError(
-        f"The ledger {address} could not be used ({why}); nothing was released. If another process "
-        f"holds it, try again; if the disk is full or the file damaged, repair that first."
-    )
-
-
-def _install_pragmas(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions are begun below, by hand
@@ -282,9 +249,8 @@ def _install_pragmas(engine: sa.Engine) -> None:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        reads_only = connection.get_execution_options().get("reads_only", False)
         driver: Any = connection.connection.driver_connection
-        if reads_only:
+        if connection.get_execution_options().get("reads_only", False):
             driver.execute("BEGIN")
         else:
             _begin_writing(driver)
@@ -295,12 +261,14 @@ def _install_pragmas(engine: sa.Engine) -> None:
         if not connection.connection.in_transaction:
             raise sqlite3.OperationalError("the transaction was lost before it was committed")
 
+    return engine
+
 
 def _begin_writing(driver: sqlite3.Connection) -> None:
     """Wait for the lock with short, even pauses.
 
-    SQLite's own waiting grows to 100 ms, and whoever comes fresh passes those who sleep: some then
-    wait for seconds.
+    SQLite's own pauses grow to 100 ms, and newcomers overtake those that sleep: some then wait for
+    seconds.
     """
     driver.execute("PRAGMA busy_timeout = 0").close()
     deadline = time.monotonic() + WAIT_SECONDS
@@ -318,8 +286,8 @@ def _begin_writing(driver: sqlite3.Connection) -> None:
 
 
 def _parts(connection: sa.Connection) -> set[tuple[str, str]]:
-    found = connection.exec_driver_sql("SELECT type, name FROM sqlite_master")
-    return {(kind, name) for kind, name in found if not name.startswith("sqlite_")}
+    parts = connection.exec_driver_sql("SELECT type, name FROM sqlite_master")
+    return {(kind, name) for kind, name in parts if not name.startswith("sqlite_")}
 
 
 def _expected_parts(version: int) -> set[tuple[str, str]]:

@@ -9,28 +9,22 @@ would copy SQLite's own locks into the child.
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _guard = threading.Lock()
 _turns: dict[Path, threading.RLock] = {}
 _held: list[threading.RLock] = []
 
 
-@contextlib.contextmanager
-def turn(path: Path) -> Iterator[None]:
-    """Wait until no other thread of this process uses the file, by whatever name.
+def turn(path: Path) -> contextlib.AbstractContextManager[Any]:
+    """Return a lock that keeps the file from the other threads of this process, by any name of it.
 
     Example:
         >>> with turn(Path("ledger.db")), turn(Path("./ledger.db")):
         ...     print("the same thread may nest")
         the same thread may nest
     """
-    with _of(path):
-        yield
-
-
-def _of(path: Path) -> threading.RLock:
     known = path.resolve()
     with _guard:
         return _turns.setdefault(known, threading.RLock())

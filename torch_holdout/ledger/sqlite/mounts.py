@@ -4,29 +4,14 @@ import re
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
-_SHARED = frozenset(
-    (
-        *("9p", "acfs", "afp", "afpfs", "afs", "auristorfs", "beegfs", "ceph", "cifs", "coda"),
-        *("cvfs", "drvfs", "fhgfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "mmfs", "ncpfs"),
-        *("ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2", "smbfs", "vboxsf", "vmhgfs", "webdav"),
-        *("wekafs",),
-    )
-)
-_SHARED_STARTS = ("nfs", "smb", "ceph", "lustre", "beegfs")
-_SHARED_FUSE = (
-    *("sshfs", "gluster", "ceph", "s3", "rclone", "gcsfuse", "goofys", "mountpoint", "juice"),
-    *(
-        "blobfuse",
-        "davfs",
-        "curlftpfs",
-        "smbnetfs",
-        "moose",
-        "lizard",
-        "seaweed",
-        "alluxio",
-        "hdfs",
-    ),
-    *("vmhgfs", "beegfs", "objectivefs", "cvmfs", "lustre", "dbfs", "onedata"),
+_SHARED = re.compile(
+    "9p|acfs|afp|afpfs|afs|auristorfs|cifs|coda|cvfs|drvfs|fhgfs|gfs|gfs2|glusterfs|gpfs|mmfs|"
+    "ncpfs|ocfs2|orangefs|panfs|prl_fs|pvfs2|vboxsf|vmhgfs|webdav|wekafs|"
+    "(nfs|smb|ceph|lustre|beegfs).*|"
+    "fuse[.](sshfs|gluster|ceph|s3|rclone|gcsfuse|goofys|mountpoint|juice|blobfuse|davfs|"
+    "curlftpfs|smbnetfs|moose|lizard|seaweed|alluxio|hdfs|vmhgfs|beegfs|objectivefs|cvmfs|lustre|"
+    "dbfs|onedata).*",
+    re.DOTALL,
 )
 
 
@@ -53,7 +38,7 @@ def file_system(table: str, path: Path) -> str | None:
         >>> file_system("27 1 254:0 / / rw - ext4 /dev/vda rw", Path("/home"))
         'ext4'
     """
-    found, longest = None, -1
+    kind, longest = None, -1
     for line in table.split("\n"):
         before, separator, after = line.partition(" - ")
         fields, kinds = before.split(" "), after.split(" ")
@@ -61,8 +46,8 @@ def file_system(table: str, path: Path) -> str | None:
             continue
         point = Path(_unescaped(fields[4]))
         if path.is_relative_to(point) and len(point.parts) >= longest:
-            found, longest = kinds[0], len(point.parts)
-    return found
+            kind, longest = kinds[0], len(point.parts)
+    return kind
 
 
 def is_shared(kind: str) -> bool:
@@ -72,12 +57,9 @@ def is_shared(kind: str) -> bool:
         >>> is_shared("nfs4"), is_shared("fuse.sshfs"), is_shared("ext4"), is_shared("fuseblk")
         (True, True, False, False)
     """
-    kind = kind.lower()
-    if kind.startswith("fuse."):
-        return kind.removeprefix("fuse.").startswith(_SHARED_FUSE)
-    return kind in _SHARED or kind.startswith(_SHARED_STARTS)
+    return _SHARED.fullmatch(kind.lower()) is not None
 
 
 def _unescaped(text: str) -> str:
     """The kernel writes space, tab, newline and backslash as three octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
