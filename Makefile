@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 # Tests are spread over this many processes; files that start ranks or servers stay together.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --no-loadscope-reorder
 
 .PHONY: help install lint check test demo bench docs clean
 help:

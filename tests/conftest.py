@@ -21,11 +21,21 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a core
 
 
 def pytest_collection_modifyitems(items):
-    """Keep a file's tests on one worker, and start with the longest."""
-    for item in items:
-        alone = any(word in item.path.stem for word in TOGETHER)
-        item.add_marker(pytest.mark.xdist_group("processes" if alone else str(item.path)))
+    """Start with the longest."""
     items.sort(key=lambda item: item.get_closest_marker("integration") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep a file's tests on one worker, and so those of the files above."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0]
+            return "together" if any(word in file for word in TOGETHER) else file
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -276,7 +276,7 @@ def audit(
     Exits with 1 if more is measured than claimed, or if a twin is not detected.
     """
     from torch_holdout.audit import audit as run
-    from torch_holdout.audit.table import print_audit
+    from torch_holdout.audit.evidence import print_audit
 
     with _plainly():
         rows = run(draws=draws, progress=lambda part: typer.echo(f"auditing {part} ...", err=True))

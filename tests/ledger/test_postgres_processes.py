@@ -95,7 +95,7 @@ def survive(postgres, url, log, workers=4):
 
 def uncommitted(url, noted):
     """Count answers that were handed out but are not in the ledger."""
-    from torch_holdout.holdout.question import query_key
+    from torch_holdout.holdout.checks import query_key
 
     holdout = make_holdout(url, budget=100_000)
     statistic = holdout.statistics["val_acc"]

@@ -123,7 +123,7 @@ def kill_repeatedly(url, log, times, leaky, rule="thresholdout-last"):
 
 def uncommitted(url, log, rule="thresholdout-last"):
     """Answers that were handed out but are not in the ledger."""
-    from torch_holdout.holdout.question import query_key
+    from torch_holdout.holdout.checks import query_key
 
     holdout = killable(url, rule)
     statistic = holdout.statistics["val_acc"]

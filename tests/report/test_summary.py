@@ -203,7 +203,8 @@ def test_thinning_keeps_order_and_ends(size, most):
     assert (kept[0], kept[-1]) == (0, size - 1)
 
 
-bounded = st.floats(-1e12, 1e12, allow_subnormal=False)
+# What differs from a written number by float noise only is that number.
+bounded = st.floats(-1e12, 1e12).map(lambda value: round(value, 9))
 
 
 @given(bounded, bounded, st.floats(1e-9, 1e4))

@@ -23,7 +23,7 @@ OLD_MODULES = {
     "bounds.tails": "bounds.channels",
     "bounds.thresholdout": "bounds.published.thresholdout",
     "data_fingerprint": "_fingerprints.data",
-    "ledger.account": "ledger.holdouts",
+    "ledger.account": "ledger.chains",
     "mechanisms.sparse": "mechanisms.sparse_vector",
     "metrics": "training",
     "multiplicative_weights": "holdout",
@@ -68,7 +68,7 @@ def old_module(name: str) -> ModuleType:
 
 
 def old_name(module: str, name: str, moved: dict[str, str]) -> Any:
-    """Return a name that has left ``module`` (``moved``: to where), for its ``__getattr__``."""
+    """Return a name that ``module`` no longer exports; ``moved`` has each name's module now."""
     if name not in moved:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     return _renamed(f"{module}.{name}", moved[name], name, depth=4)
@@ -76,9 +76,6 @@ def old_name(module: str, name: str, moved: dict[str, str]) -> Any:
 
 def _renamed(old: str, module: str, name: str, depth: int = 3) -> Any:
     value = getattr(import_module(module), name)
-    warnings.warn(
-        f"{old} has moved and will go with the next release: use {module}.{name}.",
-        DeprecationWarning,
-        stacklevel=depth,
-    )
+    text = f"{old} has moved and will go with the next release: use {module}.{name}."
+    warnings.warn(text, DeprecationWarning, stacklevel=depth)
     return value

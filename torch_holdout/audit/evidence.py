@@ -1,6 +1,7 @@
 """The tools of every audit: rows, bounds from samples, laws and scripted noise."""
 
 import math
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -164,3 +165,28 @@ def _best_event(first: Sequence[int], second: Sequence[int]) -> tuple[bool, int,
 
 def _beyond(ordered: Sequence[int], cut: int, sign: int) -> int:
     return len(ordered) - bisect_left(ordered, cut) if sign > 0 else bisect_right(ordered, cut)
+
+
+def print_audit(rows: list[Row]) -> None:
+    """Print what was claimed and measured as a table, and count what holds."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Claimed against measured", title_justify="left")
+    for heading in ("subject", "evidence", "what", "claimed", "measured", "verdict"):
+        table.add_column(heading, justify="right" if heading in ("claimed", "measured") else "left")
+    for row in rows:
+        verdict = "caught" if row.twin and row.flagged else "MISSED" if row.twin else "holds"
+        verdict = "LEAKS" if row.flagged and not row.twin else verdict
+        subject = f"twin: {row.subject}" if row.twin else row.subject
+        numbers = (f"{row.claimed:.4g}", f"{row.measured:.4g}")
+        table.add_row(subject, row.evidence, row.what, *numbers, verdict)
+    width = None if sys.stdout.isatty() else 120
+    Console(highlight=False, width=width).print(table)
+    ours = sum(not row.twin for row in rows)
+    caught = sum(row.twin and row.flagged for row in rows)
+    print(
+        f"{sum(row.right for row in rows if not row.twin)} of {ours} checks hold; {caught} of "
+        f"{len(rows) - ours} broken twins were caught. Sampled rows flag what is right with "
+        f"probability 1e-6 together."
+    )

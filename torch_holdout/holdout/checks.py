@@ -1,5 +1,6 @@
 """One question to the door, and the checks of its sums, guesses and estimation sets."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,7 @@ from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.records import Debit
 from torch_holdout.mechanisms import Mechanism
-from torch_holdout.statistics import SealedSums
+from torch_holdout.statistics import SealedSums, Statistic
 
 Role = Literal["holdout", "guess"]
 Guesses = Mapping[str, float | SealedSums]
@@ -142,3 +143,9 @@ def _require_sums(registration: Registration, owner: tuple[str, ...], sums: Seal
             f"Expected a process group of {sums.world} ranks, for which these sums were made, but "
             f"there are {world}."
         )
+
+
+def query_key(statistic: Statistic, query: str) -> str:
+    """Return the key under which the ledger finds a query of a statistic again."""
+    identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
+    return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()

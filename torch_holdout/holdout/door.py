@@ -1,6 +1,5 @@
 """The door: the only place where a raw holdout value becomes an answer."""
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from torch_holdout.holdout.checks import (
     Role,
     estimation_set_after,
     owner_of,
+    query_key,
     require_allowed,
     require_current_sets,
     require_fingerprint,
@@ -234,7 +234,7 @@ class ReusableHoldout:
         """Return the earlier answer to a query, free; None, and no charge, if there is none."""
         text = query if isinstance(query, str) else query.query(query.lanes.tolist())
         with self._ledger.account(self._attached(), budget=self.budget) as account:
-            key = _query_key(self._registration.statistic(name), text)
+            key = query_key(self._registration.statistic(name), text)
             return _repeated(account, name, key)
 
     def status(self) -> Status:
@@ -316,7 +316,7 @@ class ReusableHoldout:
     ) -> Answer:
         """Answer one statistic in a transaction of its own, after those ``answered`` already."""
         require_allowed(self.mechanism, guessed=reading.guess is not None, fresh=asked.fresh)
-        key = _query_key(self._registration.statistic(name), reading.query)
+        key = query_key(self._registration.statistic(name), reading.query)
         with self._ledger.account(self._attached(), budget=self.budget) as account:
             # The statistics of one call are asked about one pass: its own releases do not count.
             releases = account.releases - sum(a.kind == "release" for a in answered.values())
@@ -389,12 +389,6 @@ def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHo
     holdout._registration = replace(holdout._registration, planned=planned)
     holdout._copied_from = account
     return holdout
-
-
-def _query_key(statistic: Statistic, query: str) -> str:
-    """Return the key under which the ledger finds a query of a statistic again."""
-    identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
-    return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()
 
 
 def _repeated(account: Account, name: str, key: str) -> Answer | None:

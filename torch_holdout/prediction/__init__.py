@@ -39,28 +39,18 @@ if TYPE_CHECKING:
     from torch_holdout.prediction.status import PredictionStatus as PredictionStatus
 
 _BOUND = "bound to the Lightning package that is installed"
-_HOME = {
-    "ConfidentGNMax": "mechanisms",
-    "Distilled": "distillation",
-    "GNMax": "mechanisms",
-    "Isolation": "ensemble.isolation",
-    "MemberParallelStrategy": _BOUND,
-    "Neighbours": "neighbours",
-    "NoisyMean": "mechanisms",
-    "Partition": "partition",
-    "PartitionedDataModule": _BOUND,
-    "PartitionedEnsemble": _BOUND,
-    "PermuteAndFlip": "mechanisms",
-    "PredictionPlan": "status",
-    "PredictionStatus": "status",
-    "PrivacyBudget": "budget",
-    "PrivatePredictor": _BOUND,
-    "SoftMajority": "mechanisms",
-    "StableERM": "mechanisms",
-    "StableModel": "stable.model",
-    "distill": "distillation",
-    "fit_stable_model": "stable.model",
+_FILES = {
+    _BOUND: "MemberParallelStrategy PartitionedDataModule PartitionedEnsemble PrivatePredictor",
+    "budget": "PrivacyBudget",
+    "distillation": "Distilled distill",
+    "ensemble.isolation": "Isolation",
+    "mechanisms": "ConfidentGNMax GNMax NoisyMean PermuteAndFlip SoftMajority StableERM",
+    "neighbours": "Neighbours",
+    "partition": "Partition",
+    "stable.model": "StableModel fit_stable_model",
+    "status": "PredictionPlan PredictionStatus",
 }
+_HOME = {name: file for file, names in _FILES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)
 
