@@ -197,8 +197,7 @@ def claim(
         failure: Probability that any interval of a release is wrong.
 
     Example:
-        >>> import torch
-        >>> import torch_holdout as th
+        >>> import torch, torch_holdout as th
         >>> holdout = th.ReusableHoldout(
         ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
         ...     mechanism=th.Ladder(step=0.1), budget=2)

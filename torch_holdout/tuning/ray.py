@@ -128,8 +128,7 @@ def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = Tr
         save_checkpoints: Whether a checkpoint goes with each report; PBT needs them.
 
     Example:
-        >>> import warnings
-        >>> import torch_holdout as th
+        >>> import warnings, torch_holdout as th
         >>> from torch_holdout.lightning import HoldoutGuard
         >>> warnings.simplefilter("ignore")  # of Ray: here no Tuner runs the trial
         >>> ledger = f"sqlite:///{tempfile.mkdtemp()}/holdout.db"
