@@ -31,8 +31,11 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Left out here: what trains, draws many samples, starts processes or builds the site.
+LONG := training tuning prediction demo experiments docs statistical test_examples.py \
+	test_benchmarks.py test_configs.py test_packaging.py test_readme.py report/test_browser.py
 check: lint
-	$(PYTEST) -m "not slow and not integration and not statistical" tests/test_architecture.py
+	$(PYTEST) tests $(addprefix --ignore=tests/,$(LONG)) -m "not slow and not integration and not statistical"
 
 test: lint
 	$(PYTEST)

@@ -1,11 +1,11 @@
 """Broken twins that the audits must catch. None of them is reachable from anywhere else."""
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, cast
 
 from torch_holdout._noise.streams import NoiseStream
 from torch_holdout.mechanisms import Decision, Mechanism, Query, Release
+from torch_holdout.mechanisms.base import Guess
 from torch_holdout.mechanisms.rounds import (
     distance_to_guess,
     fires,
@@ -27,9 +27,7 @@ class Twin(Mechanism):
         """Return the name of its fault."""
         return {"kind": f"twin: {self.fault}"}
 
-    def guess_for(
-        self, statistic: str, last: Release | None, given: Fraction | None
-    ) -> Fraction | None:
+    def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
         """Return the caller's guess."""
         return given
 

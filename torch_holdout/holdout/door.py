@@ -363,9 +363,7 @@ class ReusableHoldout:
         )
         value = guess if decision.index is None else Fraction(decision.index, grid)
         if value is None:
-            raise LedgerError(
-                "The mechanism chose a guess where there is none; nothing was charged."
-            )
+            raise LedgerError("The mechanism chose a guess but had none; nothing was charged.")
         steps = (decision.index is not None) + decision.opened
         entry = Entry(
             statistic=name,
