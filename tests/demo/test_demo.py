@@ -47,7 +47,7 @@ def test_wrong_words_get_a_sentence(tmp_path):
     for name in ("demo.html", "holdout.db"):
         page = run("demo", "--picture", name, cwd=tmp_path)
         assert page.returncode == 2
-        assert "demo.png would be" in page.stderr
+        assert "such as demo.png" in page.stderr
     assert (tmp_path / "holdout.db").read_text() == "a ledger"
     nowhere = run("demo", "--picture", "holdout.db/demo.png", cwd=tmp_path)
     assert (nowhere.returncode, nowhere.stdout) == (2, "")  # before anything is trained
