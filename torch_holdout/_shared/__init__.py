@@ -1,1 +1,1 @@
-"""Small tools that every room uses: checks, text, numeric search, ranks."""
+"""Small tools of every room: checks, text, numeric search, ranks. No concept has its home here."""

@@ -4,8 +4,8 @@ Three kinds of evidence. *Exact*: a mechanism's own code is run over every noise
 small neighbouring holdouts, and the largest loss is compared with the claim. *Sampled*: answers are
 drawn from the operating system's noise, and a lower confidence bound on epsilon (Clopper-Pearson),
 or the distance to the exact law (Dvoretzky-Kiefer-Wolfowitz), is compared with what is allowed.
-*Counted*: releases against the budget. Every kind has broken twins that it must catch; an audit
-that catches nothing proves nothing.
+*Counted*: releases against the budget. Every kind has broken twins that it must catch. Nothing
+here answers a query.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The door: the one room that turns a raw holdout value into an answer."""
+"""The door: raw values become answers. Rules are in ``mechanisms/``, rows in ``ledger/``."""
 
 from torch_holdout.holdout.door import ReusableHoldout as ReusableHoldout
 from torch_holdout.holdout.door import _handle as _handle

@@ -1,6 +1,6 @@
 """Private prediction: members on disjoint parts of sensitive records, one paid answer per query.
 
-Here the training records are protected, from whoever asks; ``holdout/`` protects a validation set
+The training records are protected, from anyone who asks; ``holdout/`` protects a validation set
 from the analyst. Only ``prediction/predictor.py`` lets an answer out, after it has been charged.
 """
 

@@ -1,4 +1,4 @@
-"""A holdout in a training loop: the metric, and the guard that Lightning's packages bind."""
+"""A holdout in a training loop: the metric and the guard. Answers are decided in ``holdout/``."""
 
 from torch_holdout.training.guesses import fixed_subset as fixed_subset
 from torch_holdout.training.metric import ModelReference as ModelReference

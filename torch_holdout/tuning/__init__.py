@@ -1,4 +1,4 @@
-"""Sweeps whose trials share one holdout, with Optuna or Ray; neither is imported here."""
+"""Sweeps whose trials share one holdout, with Optuna or Ray. ``holdout/`` decides the answers."""
 
 from torch_holdout.tuning.claims import Claim, reask
 
