@@ -53,3 +53,9 @@ def test_the_table_imports_nothing_and_survives_a_walk_through_the_modules():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout == "False\n"
+
+
+def test_a_guard_pickled_before_finds_its_parts():
+    with pytest.warns(DeprecationWarning, match="torch_holdout.training.interception"):
+        from torch_holdout._watch import MetricWatch
+    assert MetricWatch([]).touched() == []

@@ -203,3 +203,35 @@ class TestRefusals:
         with pytest.raises(LedgerError):
             pickle.loads(dumped).status()
         assert list(tmp_path.iterdir()) == []
+
+
+def two_statistics(mechanism, **changes):
+    statistics = {"a": th.ZeroOne(), "b": th.ZeroOne()}
+    return make_holdout(statistics=statistics, mechanism=mechanism, **changes)
+
+
+def test_a_guess_that_is_missing_for_one_statistic_charges_none():
+    holdout = two_statistics(th.Thresholdout(threshold=0.05, sigma=0.01, guess="train"))
+    sums = {name: sums_of(holdout, correct(20), name) for name in ("a", "b")}
+    before = holdout.status()
+    with pytest.raises(InvalidArgumentError, match="Nothing was charged"):
+        holdout.release_all(sums, query="q", guesses={"a": 0.1})
+    assert holdout.status() == before
+
+
+def test_a_guess_for_what_is_not_asked_is_left_aside():
+    holdout = two_statistics(th.EffectiveRounds(threshold=0.05, sigma=0.01, rounds=3), budget=3)
+    sums = sums_of(holdout, correct(20), "a")
+    given = {"a": 0.4, "b": sums_of(holdout, correct(20), "b")}
+    assert holdout.release_all({"a": sums}, query="q", guesses=given)["a"].kind in (
+        "guess",
+        "release",
+    )
+
+
+def test_first_guesses_are_fixed_when_the_holdout_is_made():
+    initial = {"val_acc": 0.5}
+    rule = th.Thresholdout(threshold=0.1, sigma=0.0, guess="last", initial=initial)
+    holdout = make_holdout(mechanism=rule)
+    initial["val_acc"] = 0.8
+    assert ask(holdout, 40, "q").kind == "release"  # 0.8 is far from the guess that counts

@@ -366,3 +366,9 @@ def test_on_a_server(postgres):
     assert {(None, None), ("val", 2), ("val", None), ("other", 3), ("records", 2)} <= places
     with pytest.raises(LedgerError, match="has none"):
         verify(postgres.new_url())
+
+
+@pytest.mark.parametrize("table", ["th_holdouts", "th_records"])
+def test_a_name_that_is_not_text_is_a_finding(path, table):
+    edit(path, f"UPDATE {table} SET name = x'ff' WHERE id = 1")
+    assert any("wrong type" in problem for _, _, problem in found(path))

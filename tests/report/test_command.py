@@ -271,3 +271,15 @@ def test_a_table_computes_no_summary(ledger, monkeypatch, tmp_path):
     assert calls == []
     assert call(ledger, "--csv", "-o", tmp_path / "page.html").exit_code == 0
     assert len(calls) == 1
+
+
+def test_a_table_of_answers_is_refused_where_charges_of_records_were_edited(tmp_path):
+    path = tmp_path / "ledger.db"
+    charged_records(f"sqlite:///{path}")
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE th_charges SET charge = 1")
+    connection.commit()
+    connection.close()
+    result = CliRunner().invoke(app, ["report", str(path), "--csv"])
+    assert result.exit_code == 2
+    assert "fit together" in result.stderr

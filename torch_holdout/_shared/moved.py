@@ -9,6 +9,7 @@ from typing import Any
 _PACKAGE = "torch_holdout"
 # Modules of version 0.1.0 that a public name, an example or a pickle names, and their place now.
 OLD_MODULES = {
+    "_watch": "training.interception",
     "accounting.cap": "accounting.compose",
     "accounting.composition": "accounting.compose",
     "accounting.loss": "accounting.compose",
@@ -23,7 +24,7 @@ OLD_MODULES = {
     "bounds.tails": "bounds.channels",
     "bounds.thresholdout": "bounds.published.thresholdout",
     "data_fingerprint": "_fingerprints.data",
-    "ledger.account": "ledger.chains",
+    "ledger.account": "ledger.holdouts",
     "mechanisms.sparse": "mechanisms.sparse_vector",
     "metrics": "training",
     "multiplicative_weights": "holdout",

@@ -13,7 +13,7 @@ from torch_holdout._shared.checks import require_between, require_whole
 from torch_holdout._shared.text import up
 from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure
 from torch_holdout.accounting.pure import compose_pure
-from torch_holdout.accounting.rdp import epsilon_of_rdp, epsilon_of_rho, epsilon_of_rho_simple
+from torch_holdout.accounting.rdp import epsilon_of_rdp, epsilon_of_rho
 from torch_holdout.errors import InvalidArgumentError
 
 _FINEST = 2e-6  # a step of loss distributions
@@ -136,10 +136,6 @@ class PrivacyLoss:
     def rho(self) -> float:
         """The sum of rhos."""
         return math.fsum(charge.count * charge.rho for charge in self.charges)
-
-    def roughly_at(self, delta: float) -> float:
-        """Return a quick epsilon at delta, for searches: basic or simple zCDP."""
-        return min(self.pure, epsilon_of_rho_simple(self.rho, delta))
 
     def at(self, delta: float) -> float:
         """Return the smallest valid epsilon at delta."""

@@ -185,8 +185,8 @@ def print_audit(rows: list[Row]) -> None:
     Console(highlight=False, width=width).print(table)
     ours = sum(not row.twin for row in rows)
     caught = sum(row.twin and row.flagged for row in rows)
+    held = sum(row.right for row in rows if not row.twin)
     print(
-        f"{sum(row.right for row in rows if not row.twin)} of {ours} checks hold; {caught} of "
-        f"{len(rows) - ours} broken twins were caught. Sampled rows flag what is right with "
-        f"probability 1e-6 together."
+        f"{held} of {ours} checks hold; {caught} of {len(rows) - ours} broken twins were caught. "
+        f"Sampled rows flag what is right with probability 1e-6 together."
     )

@@ -71,7 +71,7 @@ def owner_of(registration: Registration, address: str, name: str, role: Role) ->
     return (address, registration.name, name, role)
 
 
-def require_allowed(mechanism: Mechanism, *, guessed: bool, fresh: bool) -> None:
+def require_allowed(mechanism: Mechanism, guessed: bool, fresh: bool) -> None:
     """Raise if the mechanism needs a guess that is missing, or cannot answer afresh."""
     if mechanism.wants_guess() and not guessed:
         raise InvalidArgumentError(

@@ -104,6 +104,7 @@ class ReusableHoldout:
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
         require_fingerprint(fingerprint, self.size)
         self._fingerprint = fingerprint
+        self._first_guesses = self._registration.first_guesses()
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
         self._copied_from: str | None = None
@@ -226,7 +227,8 @@ class ReusableHoldout:
         They are asked in registered order, each in its own transaction, so the budget may run out
         between them.
         """
-        asked = Question(sums, query, guesses or {}, fresh)
+        own = {name: guess for name, guess in (guesses or {}).items() if name in sums}
+        asked = Question(sums, query, own, fresh)
         # An error from inside may not carry out a raw value or an uncommitted answer.
         return without_trace(lambda: self._release_all(asked))
 
@@ -303,6 +305,8 @@ class ReusableHoldout:
 
         def answers() -> dict[str, Answer]:
             readings = {n: ranks.reading(n, self._registration, asked) for n in ranks.names}
+            for reading in readings.values():  # before anything is charged
+                require_allowed(self.mechanism, reading.guess is not None, asked.fresh)
             answered: dict[str, Answer] = {}
             for name, reading in readings.items():
                 answered[name] = self._answer(name, reading, asked, answered)
@@ -315,7 +319,6 @@ class ReusableHoldout:
         self, name: str, reading: Reading, asked: Question, answered: Mapping[str, Answer]
     ) -> Answer:
         """Answer one statistic in a transaction of its own, after those ``answered`` already."""
-        require_allowed(self.mechanism, guessed=reading.guess is not None, fresh=asked.fresh)
         key = query_key(self._registration.statistic(name), reading.query)
         with self._ledger.account(self._attached(), budget=self.budget) as account:
             # The statistics of one call are asked about one pass: its own releases do not count.
@@ -343,8 +346,7 @@ class ReusableHoldout:
         last = account.last_release(name)
         index = None if last is None else last.grid_index
         released = None if index is None else Release(index, grid)
-        first = self._registration.first_guesses().get(name)
-        given = first if reading.guess is None else reading.guess
+        given = self._first_guesses.get(name) if reading.guess is None else reading.guess
         guess = self.mechanism.guess_for(name, released, given)
         if guess is not None and self.mechanism.grid_guess:
             guess = Fraction(to_levels(guess, grid), grid)

@@ -10,6 +10,7 @@ from torch_holdout.errors import BudgetExhaustedError, LedgerError
 from torch_holdout.ledger import statements
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import chained, public_mark
+from torch_holdout.ledger.chains import first_link as first_link  # its path in 0.1.0
 from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.registration import StoredRegistration
 

@@ -169,7 +169,7 @@ class _Reader:
         except self._backend.errors as error:
             unread = f"could not be read ({reason(error):.200})"
             self._findings.append(Finding(account, None, unread))
-        except (TypeError, ValueError, KeyError, ArithmeticError):
+        except UNREADABLE:
             self._findings.append(Finding(account, None, "unreadable: a value has the wrong type"))
 
     @contextlib.contextmanager

@@ -340,7 +340,7 @@ class PrivatePredictorHooks(nn.Module):
 
     def _exhausted(self, queries: int | None, left: int) -> BudgetExhaustedError:
         asked = "this batch" if queries is None else f"{queries} queries"
-        remedy = "ask fewer at once, or" if left else "this mechanism may not be asked again;"
+        remedy = "ask fewer at once, or" if left else "this mechanism can answer no more queries;"
         return BudgetExhaustedError(
             f"Expected the budget of records {self._records.name!r} to cover {asked}, but {left} "
             f"queries are left. Nothing was charged and none of the batch was answered: {remedy} "

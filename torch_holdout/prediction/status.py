@@ -52,7 +52,7 @@ class PredictionPlan:
             f"  one query: {each}",
         ]
         if self.queries_left < 1:
-            lines.append("  Nothing can be asked: take more epsilon, or more noise (for_budget).")
+            lines.append("  Nothing can be asked: take more epsilon, or more noise, or ask less.")
         elif self.queries < 1000:
             lines.append(
                 "  Few: label a public set once (distill) for a model that may be asked without "

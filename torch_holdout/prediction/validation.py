@@ -114,8 +114,8 @@ def step_charge(
     require_instance("holdout", holdout, ReusableHoldout)
     if holdout.seeded and not records.seeded:
         raise InvalidArgumentError(
-            "Expected a holdout with noise from the operating system: who knows this holdout's "
-            "seed knows the noise that has to protect the training records."
+            "Expected a holdout with noise from the operating system: anyone who knows this "
+            "holdout's seed knows the noise that has to protect the training records."
         )
     if holdout.address != records.address:
         raise InvalidArgumentError(

@@ -45,7 +45,10 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
         ['holdout,position,asked_at,run,statistic,kind,value,low,high']
     """
     require_failure(failure)
-    readings = {account: reading_of(ledger, account) for account in chosen(ledger, name)[0]}
+    holdouts, records = chosen(ledger, name)
+    for account in records:
+        ledger.records_summary(account, check=True)
+    readings = {account: reading_of(ledger, account) for account in holdouts}
     for reading in readings.values():  # an edited ledger is refused before the first row
         reading.require_readable()
     yield _line(COLUMNS)

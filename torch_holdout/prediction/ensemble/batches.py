@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import Dataset, Sampler, Subset, TensorDataset, default_collate
 
 from torch_holdout._noise.fixed import permutations
-from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 
 BLANK = -1  # the index of a record that is all zeros
@@ -153,18 +152,16 @@ def _pair(record: Any) -> tuple[Any, Any]:
 
 
 def _collated(pairs: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    def collated() -> tuple[Any, Any]:
+    try:
         inputs, targets = default_collate(pairs)
         return inputs, targets
-
-    def refusal(kind: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"Expected records that make one batch (tensors of equal shapes, or numbers), but "
-            f"putting them together raised {kind}. Its message is withheld, because it may tell of "
-            f"records. Pad or convert them in the dataset, or in `as_pair`."
-        )
-
-    return errors_by_type(collated, refusal)
+    except Exception as error:  # also one of ours: a record's own class may raise it
+        kind = type(error).__name__
+    raise InvalidArgumentError(
+        f"Expected records that make one batch (tensors of equal shapes, or numbers), but putting "
+        f"them together raised {kind}. Its message is withheld, because it may tell of records. "
+        f"Pad or convert them in the dataset, or in `as_pair`."
+    )
 
 
 def _blanked(leaf: Any, mask: Tensor) -> Any:

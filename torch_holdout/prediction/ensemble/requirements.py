@@ -38,7 +38,7 @@ def require_fixed_loss(loss: Loss) -> None:
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise InvalidArgumentError(
             "Expected a loss without parameters, but got one that learns: all members would share "
-            "them. Move them into the model."
+            "its parameters. Move them into the model."
         )
     if not callable(loss):
         raise InvalidArgumentError(
