@@ -221,15 +221,16 @@ def _resumed(mark: str, count: int, path: Path | None) -> Tensor:
         return torch.empty(0, dtype=torch.int64)
     try:
         stored = torch.load(path, weights_only=True)
-        labels: Tensor = stored["labels"]
-        if stored["made"] == mark and len(labels) <= count:
-            return labels
-    except Exception:  # noqa: S110  cut off, or another program's
-        pass
-    raise InvalidArgumentError(
-        f"Expected {path} to hold labels of these inputs, these records and this mechanism, but it "
-        f"holds others'. Choose another file. Nothing was charged."
-    )
+        usable = stored["made"] == mark and len(stored["labels"]) <= count
+    except Exception:  # cut off, or another program's
+        usable = False
+    if not usable:
+        raise InvalidArgumentError(
+            f"Expected {path} to hold labels of these inputs, these records and this mechanism, "
+            f"but it holds others'. Choose another file. Nothing was charged."
+        )
+    labels: Tensor = stored["labels"]
+    return labels
 
 
 def _keep(content: dict[str, Any], path: Path) -> None:
