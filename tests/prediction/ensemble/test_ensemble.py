@@ -11,6 +11,7 @@ from torch_holdout.prediction.lightning import PartitionedEnsemble
 
 from support.builders.ensembles import (
     PARTS,
+    QUERIES,
     SGD,
     Recurrent,
     batch_norm,
@@ -27,11 +28,6 @@ from support.builders.ensembles import (
 
 # Lightning's advice about workers and the like.
 pytestmark = pytest.mark.filterwarnings("ignore")
-QUERIES = torch.randn(9, 6, generator=torch.Generator().manual_seed(1))
-
-
-def close(one, other):
-    return all(torch.allclose(one[k].double(), other[k].double(), atol=1e-5) for k in one)
 
 
 def test_raw_outputs_are_refused_and_the_curator_has_his_own_door():

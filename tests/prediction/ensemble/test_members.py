@@ -15,8 +15,10 @@ from torch_holdout.prediction.lightning import PartitionedEnsemble
 import pytorch_lightning
 from support.builders.ensembles import (
     ADAM,
+    QUERIES,
     Recurrent,
     batch_norm,
+    close,
     data,
     deep,
     dropping,
@@ -31,11 +33,6 @@ from support.builders.ensembles import (
 
 # Lightning's advice about workers and the like.
 pytestmark = pytest.mark.filterwarnings("ignore")
-QUERIES = torch.randn(9, 6, generator=torch.Generator().manual_seed(1))
-
-
-def close(one, other):
-    return all(torch.allclose(one[k].double(), other[k].double(), atol=1e-5) for k in one)
 
 
 def test_first_weights_depend_on_seed_and_member_only():

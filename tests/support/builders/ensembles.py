@@ -104,3 +104,11 @@ def state(found):
 
 def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
+
+
+QUERIES = torch.randn(9, 6, generator=torch.Generator().manual_seed(1))
+
+
+def close(one, other):
+    """Whether two state dictionaries agree but for rounding."""
+    return all(torch.allclose(one[k].double(), other[k].double(), atol=1e-5) for k in one)
