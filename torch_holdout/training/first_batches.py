@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 from torch_holdout.errors import UnguardedLogError
 from torch_holdout.training.advice import not_public, refusal
 from torch_holdout.training.looking import look_at
+from torch_holdout.training.pooled import require_own_values
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks
@@ -55,4 +56,6 @@ class FirstBatches:
             if guard.unguarded == "raise":
                 raise UnguardedLogError(message)
             guard._warn_once(message)
+        if name.endswith("_step"):
+            require_own_values(run, batch, looked.result, owners)
         return looked.result

@@ -50,7 +50,7 @@ def look_at(
     marked = _marked(look, batch)
     if not is_marked_deep(marked):
         return Looked(run(batch), [], f"its batch ({type(batch).__name__}) holds no tensors")
-    before = _Before(owners)
+    before = Before(owners)
     trouble, result = "", None
     try:
         with _eager():
@@ -72,6 +72,17 @@ def look_at(
     if (failed and not findings) or repeat:
         result = run(batch)
     return Looked(result, findings, trouble)
+
+
+def run_aside(run: Callable[[Any], Any], batch: Any, owners: Iterable[Any]) -> Any:
+    """Run code whose result only serves a comparison, and put everything back; None if it fails."""
+    before = Before(owners)
+    try:
+        return run(batch)
+    except Exception:  # it may not take every batch
+        return None
+    finally:
+        before.put_back()
 
 
 def is_marked_deep(batch: Any) -> bool:
@@ -132,7 +143,7 @@ def _eager() -> Iterator[None]:
             yield
 
 
-class _Before:
+class Before:
     """Attributes, small buffers and generators as they were, to be put back."""
 
     def __init__(self, owners: Iterable[Any]) -> None:

@@ -77,11 +77,10 @@ def holder_of(kept: Any, ignored: set[int]) -> str:
     The path is empty if only this package keeps it.
 
     Example:
-        >>> class Net(torch.nn.Module): ...
-        >>> net, kept = Net(), torch.zeros(1)
+        >>> net, kept = torch.nn.Module(), torch.zeros(1)
         >>> net.losses = [kept]
         >>> holder_of(kept, {id(globals())})
-        'Net.losses[0]'
+        'Module.losses[0]'
     """
     queue = deque([(kept, "", 0)])
     known = {id(kept)}
