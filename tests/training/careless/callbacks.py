@@ -2,8 +2,7 @@
 
 import torch
 
-from training.careless.patterns import register, small
-from training.careless.read import folder
+from training.careless.patterns import folder, register, small
 
 PATTERNS = []
 careless = register(PATTERNS, net="two")

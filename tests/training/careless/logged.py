@@ -162,13 +162,13 @@ def log_in_a_shared_step(pl):
     class Net(small(pl)):
         def shared_step(self, batch, stage):
             loss = self.loss(batch)
-            LOG[stage](self, "mean", loss.mean())
+            by_stage[stage](self, "mean", loss.mean())
             return loss
 
         def validation_step(self, batch, batch_idx):
             return {"val_loss": self.shared_step(batch, "val")}
 
-    LOG = {"val": pl.LightningModule.log}
+    by_stage = {"val": pl.LightningModule.log}
     return Net()
 
 

@@ -1,4 +1,4 @@
-"""What the catalogue is made of: a small module whose raw values are known, and a pattern's entry."""
+"""What the catalogue is made of: patterns, and a small module whose raw values are known."""
 
 import inspect
 from collections.abc import Callable
@@ -120,6 +120,13 @@ def small(pl):
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     return Small
+
+
+def folder(module):
+    """Where a module writes files of its own."""
+    path = Path(module.trainer.default_root_dir)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def raw_values():

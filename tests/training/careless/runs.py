@@ -4,16 +4,19 @@ import contextlib
 import io
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from support.builders.guarded import guard_class, package
 from support.oracles.leaks import files_below, raw_hits, spy
-
 from training.careless.patterns import holdout, raw_values, train_loader, val_loader
 
 LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger"}
-FEW = dict(enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", devices=1)
+FEW = {
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "accelerator": "cpu",
+    "devices": 1,
+}
 
 
 @dataclass
@@ -61,8 +64,8 @@ def run(pattern, namespace, folder, *, sanity=0, guarded=True, looks=True, **opt
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("always")
         error = attempt(pattern, trainer, module, seen)
-    for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics"):
-        seen.append({name: dict(getattr(trainer, name))})
+    names = ("callback_metrics", "logged_metrics", "progress_bar_metrics")
+    seen.append({name: dict(getattr(trainer, name)) for name in names})
     if (folder / "sinks").exists():
         seen.append(files_below(folder / "sinks"))
     said = [str(w.message) for w in caught if w.category.__name__ == "HoldoutWarning"]
@@ -73,11 +76,8 @@ def attempt(pattern, trainer, module, seen):
     data = getattr(module, "data_module", None)
     try:
         if pattern.run == "fit":
-            loaders = {"datamodule": data} if data else {}
-            loaders = loaders or dict(
-                train_dataloaders=train_loader(), val_dataloaders=val_loader()
-            )
-            trainer.fit(module, **loaders)
+            own = {"train_dataloaders": train_loader(), "val_dataloaders": val_loader()}
+            trainer.fit(module, **({"datamodule": data} if data else own))
         else:
             seen.append(getattr(trainer, pattern.run)(module, val_loader(), verbose=False))
     except Exception as error:
@@ -98,7 +98,3 @@ def chain(error):
 
 def messages(error):
     return [text for each in chain(error) for text in (str(each), repr(each.args))]
-
-
-def own_files(folder):
-    return files_below(Path(folder) / "own") if (Path(folder) / "own").exists() else {}
