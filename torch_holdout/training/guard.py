@@ -17,8 +17,10 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.distributed import rank_and_world
+from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import (
     BudgetExhaustedError,
+    HoldoutError,
     HoldoutWarning,
     InvalidArgumentError,
     UnguardedLogError,
@@ -27,6 +29,7 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import current_run, named_run
 from torch_holdout.training.evaluation import Evaluation
+from torch_holdout.training.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
 from torch_holdout.training.interception import MetricWatch, Step
 from torch_holdout.training.publishing import budget_left, name_of_run, publish
@@ -41,6 +44,7 @@ from torch_holdout.training.requirements import (
     require_own_examples,
     require_releases_left,
     require_whole_loader,
+    step_of,
 )
 from torch_holdout.training.session import GuardSession
 
@@ -54,6 +58,7 @@ class HoldoutGuardHooks:
     """
 
     _session: GuardSession | None = None  # from setup to teardown
+    _looks = True  # whether the first batch is shown as marked tensors
 
     def __init__(
         self,
@@ -136,6 +141,7 @@ class HoldoutGuardHooks:
         self._warned: set[str] = set()
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
+        self._first_batches = FirstBatches()
 
     # ---- what Lightning calls
 
@@ -167,7 +173,7 @@ class HoldoutGuardHooks:
             for callback in trainer.callbacks
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
-        step = "validation_step" if self.stage == "validate" else "test_step"
+        step = step_of(self.stage)
         require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
         if stage == "fit":
@@ -175,6 +181,7 @@ class HoldoutGuardHooks:
         self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
+        self._first_batches = FirstBatches()
         if guards[0] is self:
             self._session = GuardSession(guards, trainer, pl_module, step)
         else:
@@ -186,6 +193,8 @@ class HoldoutGuardHooks:
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Put everything back also when the run fails: Lightning calls no teardown then."""
+        if isinstance(exception, HoldoutError):
+            empty_frames(exception)  # Lightning's own hold the batch too
         self._end_session()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -247,17 +256,50 @@ class HoldoutGuardHooks:
         module, evaluation = trainer.lightning_module, self._evaluation
         if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
             return
-        run = self._holdout_step(module) or functools.partial(step, **kwargs)
-        sanity = trainer.sanity_checking
-        if not (evaluation.started or sanity):
+        own = self._holdout_step(module)
+        run = own or functools.partial(step, **kwargs)
+        sanity, first = trainer.sanity_checking, not evaluation.started
+        if first and not sanity:
             evaluation.look_at_weights()
             for batch in guess_batches(trainer, self.holdout, self.guess_dataloaders):
                 evaluation.add_guess(run(batch, *args[1:]))
-        output = run(*args)
-        self._refuse_metrics()
+        self._refuse_metrics()  # those updated in a hook before the step
+        output = self._shown(
+            "holdout_step" if own else step_of(self.stage),
+            lambda batch: run(batch, *args[1:]),
+            args[0],
+            trainer,
+            first=first,
+            used=not sanity,
+        )
         evaluation.add(output)
         if not sanity:
             evaluation.look_when_complete()
+
+    def _guarded_hook(
+        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, *, first: bool
+    ) -> Any:
+        method: Any = getattr(hook, "func", hook)
+        return self._shown(
+            f"{type(method.__self__).__name__}.{method.__name__}",
+            lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
+            args[place],
+            trainer,
+            first=first,
+            used=False,
+        )
+
+    def _shown(
+        self, name: str, run: Step, batch: Any, trainer: Any, *, first: bool, used: bool
+    ) -> Any:
+        def run_once(batch: Any) -> Any:
+            result = run(batch)
+            self._refuse_metrics()  # it names them better than a look does
+            return result
+
+        if first and self._looks:
+            return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
+        return run_once(batch)
 
     def _refuse_metrics(self) -> None:
         """Raise if the module's own metrics were updated, or reset them: they could be read raw."""
@@ -279,6 +321,7 @@ class HoldoutGuardHooks:
         evaluation, self._evaluation = self._evaluation, None
         if evaluation is None:
             return
+        self._first_batches.passed(trainer)
         self._refuse_metrics()  # also those updated in a hook after the last step
         if trainer.sanity_checking:
             return
@@ -288,7 +331,9 @@ class HoldoutGuardHooks:
         if refused:
             self._meet_exhaustion(refused)
         self._last |= {n: answer.value for n, answer in self.answers.items() if n not in refused}
-        publish(self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar)
+        publish(
+            trainer, self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar
+        )
         spent = budget_left(self.answers) == 0
         if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
             if not trainer.should_stop and trainer.is_global_zero:
