@@ -115,14 +115,14 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("code, expected", [*KEPT.values(), *READ.values()], ids=[*KEPT, *READ])
+@pytest.mark.parametrize(("code", "expected"), [*KEPT.values(), *READ.values()], ids=[*KEPT, *READ])
 def test_what_is_kept_or_read_is_named(code, expected):
     findings, _ = looked(code)
     assert any(expected in finding.what for finding in findings), findings
     assert all(finding.place.file == __file__ for finding in findings)
 
 
-@pytest.mark.parametrize("code, expected", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(("code", "expected"), WRITTEN.values(), ids=WRITTEN)
 def test_what_is_written_is_named_and_undone(code, expected):
     findings, net = looked(code)
     assert [expected in finding.what for finding in findings] == ([True] if expected else [])
