@@ -277,10 +277,9 @@ class Ledger:
         self, *, reads_only: bool = False, create: bool = False
     ) -> Iterator[sa.Connection]:
         if self._connected is None:
-            with self._backend.exclusive(reads_only=self._reads_only):
-                self._connected = (
-                    self._reader() if self._reads_only else self._backend.connect(create=create)
-                )
+            self._connected = (
+                self._reader() if self._reads_only else self._backend.connect(create=create)
+            )
         committing = False
         with self._backend.exclusive(reads_only=reads_only):
             try:
@@ -298,7 +297,10 @@ class Ledger:
         """Return an engine that changes nothing, on a ledger of any version that is not damaged."""
         engine = self._backend.reading()
         try:
-            with self._backend.begin(engine, reads_only=True) as connection:
+            with (
+                self._backend.exclusive(reads_only=True),
+                self._backend.begin(engine, reads_only=True) as connection,
+            ):
                 self._version = stored_version(connection, self.address)
                 problems = self._backend.problems(connection)
         except self._backend.errors as error:
