@@ -82,7 +82,7 @@ class Ledger:
             if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
                 with covered(connection, schema.holdouts, row.account, self.address):
-                    connection.execute(same.values(registration=whole.text()))
+                    statements.change(connection, same.values(registration=whole.text()))
             return str(row.account)
 
     @contextlib.contextmanager
@@ -240,7 +240,7 @@ class Ledger:
             connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
             row = connection.execute(named).one_or_none()
         if account is not None and (row is None or row.account != account):
-            raise self._gone(name)
+            raise self._gone(repr(name))
         if row is None and keyed is not None:
             same = sa.select(table.c.name).where(table.c.fingerprint == keyed)
             twin = connection.execute(same).scalar_one_or_none()
@@ -257,18 +257,18 @@ class Ledger:
         account = fresh_secret(16).hex()
         shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
         with covered(connection, table, account, self.address):
-            connection.execute(table.insert().values(shared | columns))
+            statements.change(connection, table.insert().values(shared | columns))
         return account
 
     def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
         row = connection.execute(statement, {"which": account}).one_or_none()
         if row is None:
-            raise self._gone(account)
+            raise self._gone("an account")  # never its id
         return row
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
-            f"Expected {which!r} in {self.address}, where this handle was created, but it is "
+            f"Expected {which} in {self.address}, where this handle was created, but it is "
             f"gone or replaced. A new one would be a new budget, so none was created or used."
         )
 

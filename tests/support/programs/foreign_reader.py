@@ -2,9 +2,9 @@
 
     python foreign_reader.py URL WORKER ASKS READS LOG
 
-Starts when the file ``go`` is beside LOG. Asks ASKS times, and until the thread has opened, read and
-closed the files READS times; the thread goes on until then. Each answer is written to LOG as soon
-as the door has returned it.
+Starts when the file ``go`` is beside LOG. Asks ASKS times, and until the thread has opened, read
+and closed the files READS times; the thread goes on until then. Each answer is written to LOG as
+soon as the door has returned it.
 """
 
 import contextlib
