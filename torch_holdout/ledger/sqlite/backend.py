@@ -248,8 +248,8 @@ def _file_engine(path: Path, *, access: str = "mode=rw") -> sa.Engine:
     @sa.event.listens_for(engine, "commit")
     def still_alone(connection: sa.Connection) -> None:
         turn = connection.get_execution_options().get("turn")
-        if turn is not None and turn.lost():
-            raise sqlite3.OperationalError("its lock file was deleted, or the process was forked")
+        if turn is not None:  # none is a draft's
+            turn.require_held()
 
     return engine
 

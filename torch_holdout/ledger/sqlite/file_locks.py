@@ -53,11 +53,18 @@ class Turn:
                 if not self._depth:
                     self._release()
 
-    def lost(self) -> bool:
-        """Whether the lock no longer keeps others out: its file is gone, or this is a fork."""
+    def require_held(self) -> None:
+        """Raise, before a commit, if the lock no longer keeps others out."""
         if os.getpid() != self.process:
-            return True
-        return self._file is not None and not self._is_current(self._file)
+            why = "a transaction was carried over a fork"
+        elif self._file is not None and not self._is_current(self._file):
+            why = f"{self._lock_path.name} was deleted; leave it where it is"
+        else:
+            return
+        raise LedgerError(
+            f"Expected to be alone on the ledger {self.path} until the commit, but {why}. Nothing "
+            f"was released or charged."
+        )
 
     def _release(self) -> None:
         file, self._file = self._file, None
