@@ -13,6 +13,7 @@ from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
+from torch_holdout.ledger.headers import covered, has_header
 from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
@@ -73,14 +74,15 @@ class Ledger:
             if row is None:
                 own = {"registration": content, "fingerprint": keyed, "budget": budget}
                 own["spent"] = 0 if private else None
-                return _made(connection, schema.holdouts, name, own)
+                return self._made(connection, schema.holdouts, name, own)
             require_holdout_fits(connection, row, self.address)
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
             whole = merged(row, stored, given, keyed, lenient=account is not None)
-            if whole != stored:
+            if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
-                connection.execute(same.values(registration=whole.text()))
+                with covered(connection, schema.holdouts, row.account, self.address):
+                    statements.change(connection, same.values(registration=whole.text()))
             return str(row.account)
 
     @contextlib.contextmanager
@@ -175,10 +177,13 @@ class Ledger:
             row = self._locked(connection, schema.records, name, account, keyed)
             if row is None:
                 own = {"registration": content, "fingerprint": keyed, "capacity": capacity}
-                return _made(connection, schema.records, name, own)
+                return self._made(connection, schema.records, name, own)
             require_records_fit(connection, row, self.address)
             stored = parsed(row, self.address)
             require_same(row, stored, registration | {"derived": stored["derived"]}, keyed)
+            if not has_header(connection, row.account):
+                with covered(connection, schema.records, row.account, self.address):
+                    pass
             return str(row.account)
 
     @contextlib.contextmanager
@@ -235,7 +240,7 @@ class Ledger:
             connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
             row = connection.execute(named).one_or_none()
         if account is not None and (row is None or row.account != account):
-            raise self._gone(name)
+            raise self._gone(repr(name))
         if row is None and keyed is not None:
             same = sa.select(table.c.name).where(table.c.fingerprint == keyed)
             twin = connection.execute(same).scalar_one_or_none()
@@ -246,15 +251,24 @@ class Ledger:
                 )
         return row
 
+    def _made(
+        self, connection: sa.Connection, table: sa.Table, name: str, columns: dict[str, Any]
+    ) -> str:
+        account = fresh_secret(16).hex()
+        shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
+        with covered(connection, table, account, self.address):
+            statements.change(connection, table.insert().values(shared | columns))
+        return account
+
     def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
         row = connection.execute(statement, {"which": account}).one_or_none()
         if row is None:
-            raise self._gone(account)
+            raise self._gone("an account")  # never its id
         return row
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
-            f"Expected {which!r} in {self.address}, where this handle was created, but it is "
+            f"Expected {which} in {self.address}, where this handle was created, but it is "
             f"gone or replaced. A new one would be a new budget, so none was created or used."
         )
 
@@ -263,10 +277,9 @@ class Ledger:
         self, *, reads_only: bool = False, create: bool = False
     ) -> Iterator[sa.Connection]:
         if self._connected is None:
-            with self._backend.exclusive(reads_only=self._reads_only):
-                self._connected = (
-                    self._reader() if self._reads_only else self._backend.connect(create=create)
-                )
+            self._connected = (
+                self._reader() if self._reads_only else self._backend.connect(create=create)
+            )
         committing = False
         with self._backend.exclusive(reads_only=reads_only):
             try:
@@ -284,7 +297,10 @@ class Ledger:
         """Return an engine that changes nothing, on a ledger of any version that is not damaged."""
         engine = self._backend.reading()
         try:
-            with self._backend.begin(engine, reads_only=True) as connection:
+            with (
+                self._backend.exclusive(reads_only=True),
+                self._backend.begin(engine, reads_only=True) as connection,
+            ):
                 self._version = stored_version(connection, self.address)
                 problems = self._backend.problems(connection)
         except self._backend.errors as error:
@@ -309,13 +325,6 @@ def _keyed(connection: sa.Connection, fingerprint: DataFingerprint | None) -> st
         sa.select(schema.keys.c.secret).where(schema.keys.c.purpose == "fingerprint")
     )
     return fingerprint.keyed(bytes(secret.scalar_one()))
-
-
-def _made(connection: sa.Connection, table: sa.Table, name: str, columns: dict[str, Any]) -> str:
-    account = fresh_secret(16).hex()
-    shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
-    connection.execute(table.insert().values(shared | columns))
-    return account
 
 
 def _of_account(account: str, *columns: Any) -> sa.Select[Any]:
