@@ -62,7 +62,7 @@ class Statistic(ABC):
         ``owner`` says what it is for: the door compares it, with the statistic's identity.
         """
         sums = self._empty(resolution)
-        sums.owner, sums.world = owner, world
+        sums.owner, sums.world, sums.size = owner, world, size
         if size is not None and world > 1:
             sums.limit = share_of(size, rank, world)
         return sums

@@ -1,6 +1,5 @@
 """Means of bounded per-example values: of a given function, accuracy, cross-entropy."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -14,6 +13,7 @@ from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
 from torch_holdout.statistics.sealed_sums import SealedSums, SummedLevels
+from torch_holdout.statistics.undefined import heard_warnings
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,7 @@ class BoundedMean(Statistic):
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if self.per_example is not None:
-            with warnings.catch_warnings():  # they may quote targets
-                warnings.simplefilter("ignore")
+            with heard_warnings():  # and not shown: they may quote targets
                 return _called(self.per_example, arguments, named)
         if len(arguments) != 1 or named or not isinstance(arguments[0], Tensor):
             given = [type(a).__name__ for a in (*arguments, *named.values())]

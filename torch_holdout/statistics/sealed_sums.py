@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.statistics.made_up import Column
 
 
 class SealedSums(ABC):
@@ -26,7 +27,8 @@ class SealedSums(ABC):
     """
 
     __slots__ = (
-        "_rows", "_sealed", "identity", "kept", "limit", "owner", "resolution", "seen", "world",
+        "_rows", "_sealed", "identity", "kept", "limit", "owner", "resolution", "seen", "size",
+        "world",
     )  # fmt: skip
 
     def __init__(self, identity: dict[str, Any], resolution: int) -> None:
@@ -34,6 +36,7 @@ class SealedSums(ABC):
         self.resolution = resolution
         self.owner: tuple[str, ...] = ()
         self.world = 1
+        self.size: int | None = None  # examples of the whole pass, registered
         self.seen = 0
         self.kept = 0
         self.limit: int | None = None
@@ -106,14 +109,28 @@ class SummedLevels(SealedSums):
 
 @final
 class BufferedRows(SealedSums):
-    """Rows kept on the device until the pass is over, for a statistic that needs them together."""
+    """Rows kept on the device until the pass is over, for a statistic that needs them together.
 
-    __slots__ = ()
+    ``try_out`` is told the layout of the first rows, and how many examples the holdout has.
+    """
+
+    __slots__ = ("_try_out",)
+
+    def __init__(
+        self,
+        identity: dict[str, Any],
+        resolution: int,
+        try_out: Callable[[tuple[Column, ...], int | None], None],
+    ) -> None:
+        super().__init__(identity, resolution)
+        self._try_out = try_out
 
     def update(self, *arguments: Any, **named: Any) -> None:
         """Keep one batch. Works on any device and reads nothing back."""
         rows = _checked_rows(arguments, named)
-        if self._rows and _layout(rows) != _layout(self._rows[0]):
+        if not self._rows:
+            self._try_out(_layout(rows), self.size)
+        elif _layout(rows) != _layout(self._rows[0]):
             raise InvalidArgumentError(
                 "Expected every batch to have the same number of tensors, shapes beyond the batch "
                 "and types as the first, but this one differs. Nothing was released or charged."
@@ -134,5 +151,5 @@ def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Te
     return tuple(a.detach() for a in arguments)
 
 
-def _layout(rows: tuple[Tensor, ...]) -> list[tuple[object, ...]]:
-    return [(column.dtype, column.device, tuple(column.shape[1:])) for column in rows]
+def _layout(rows: tuple[Tensor, ...]) -> tuple[Column, ...]:
+    return tuple(Column(column.dtype, column.device, tuple(column.shape[1:])) for column in rows)
