@@ -188,7 +188,7 @@ class TestLeaks:
         sums = holdout.accumulator("val_auroc")
         preds, target = scores()
         sums.update(preds, target)
-        assert repr(sums) == "<sealed sum of 600 examples>"
+        assert repr(sums) == "<sealed sum>"
         for way_out in (copy.copy, copy.deepcopy, pickle.dumps, float):
             with pytest.raises(th.SealedValueError):
                 way_out(sums)

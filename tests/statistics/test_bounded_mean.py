@@ -83,7 +83,7 @@ def test_batching_and_order_do_not_matter():
         for batch in values[torch.randperm(1000)].split(size):
             sums.update(batch)
         assert int(sums._sealed) == total(statistic, values)
-        assert sums.kept == 1000
+        assert sums._kept == 1000
 
 
 def test_no_gradient_no_graph_and_inference_mode():
@@ -93,7 +93,7 @@ def test_no_gradient_no_graph_and_inference_mode():
         sums.update(values)
     sums.update(values)
     assert not sums._sealed.requires_grad
-    assert sums.kept == 6
+    assert sums._kept == 6
 
 
 def test_zero_one_takes_logits_classes_and_correctness():
@@ -323,7 +323,7 @@ class TestSeal:
 
     def test_text_shows_only_the_count(self, sums):
         for text in (repr(sums), str(sums), f"{sums}", "%s" % sums):  # noqa: UP031
-            assert text == "<sealed sum of 2 examples>"
+            assert text == "<sealed sum>"
 
     def test_torch_save_is_refused(self, sums, tmp_path):
         with pytest.raises(SealedValueError):
@@ -339,9 +339,9 @@ def test_padding_is_masked_on_every_rank(size, world):
     for rank in range(world):
         sums = th.BoundedMean(0, size).accumulator(1, size=size, rank=rank, world=world)
         for index in padded[rank::world]:
-            before = sums.kept
+            before = sums._kept
             sums.update(torch.tensor([float(index)]))
-            if sums.kept > before:
+            if sums._kept > before:
                 seen.append(index)
-        assert sums.seen == share
+        assert sums._seen == share
     assert sorted(seen) == list(range(size))

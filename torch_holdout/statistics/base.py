@@ -16,6 +16,7 @@ from torch_holdout._shared.checks import require_choice, require_number
 from torch_holdout._shared.distributed import share_of
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.sealed_sums import SealedSums
 
 Mode = Literal["min", "max"]
@@ -114,11 +115,11 @@ def _require_per_example(values: Tensor) -> None:
         )
     if values.ndim != 1:
         raise InvalidArgumentError(
-            f"Expected a tensor of shape [B], one value per example, but got shape "
-            f"{tuple(values.shape)}. Reduce the other dimensions first, e.g. "
-            f"values.flatten(1).mean(1)."
+            f"Expected a tensor of shape [B], one value per example, but got one of {values.ndim} "
+            f"dimensions. Reduce the others first, e.g. values.flatten(1).mean(1)."
         )
     if values.is_complex() or not is_plain(values):
         raise InvalidArgumentError(
             f"Expected a dense tensor of real values, but got {values.dtype}, {values.layout}."
         )
+    require_own_values(values)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torch_holdout._fingerprints.hashing import describe_function, qualified_name
+from torch_holdout._shared.text import counted
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
@@ -145,7 +146,8 @@ def _called(
     tensors = [a for a in (*arguments, *named.values()) if isinstance(a, Tensor) and a.ndim]
 
     def refusal(failure: str) -> InvalidArgumentError:
-        shapes = ", ".join(f"{tuple(a.shape)} {a.dtype} on {a.device}" for a in tensors)
+        # Not how long they are: a filter makes that a value.
+        shapes = ", ".join(f"{counted(a.ndim, 'dimension')} {a.dtype} on {a.device}" for a in tensors)
         return InvalidArgumentError(
             f"Expected {qualified_name(function)} to return one value per example, for tensors "
             f"that all have the batch first, but got {failure} for {shapes or 'no tensors'}. Bind "
@@ -157,7 +159,7 @@ def _called(
     if not isinstance(values, Tensor):
         raise refusal(f"a result of type {type(values).__name__}")
     if values.ndim == 1 and any(len(a) != len(values) for a in tensors):
-        raise refusal(f"{len(values)} values (an argument was broadcast?)")
+        raise refusal("another number of values (an argument was broadcast, or rows left out?)")
     return values
 
 
@@ -170,9 +172,10 @@ def _correct(preds: Tensor, target: Tensor) -> Tensor:
         return preds == target
     raise InvalidArgumentError(
         f"Expected logits of shape [B, C] or integer classes of shape [B], and targets of shape "
-        f"[B], but got {tuple(preds.shape)} ({preds.dtype}) and "
-        f"{tuple(target.shape)} ({target.dtype}). For one score per example pass the comparison "
-        f"yourself: update((scores > 0) == target)."
+        f"[B], but got others: {counted(preds.ndim, 'dimension')} ({preds.dtype}) and "
+        f"{counted(target.ndim, 'dimension')} ({target.dtype}), not equally long or with no "
+        f"classes. For one score per example pass the comparison yourself: update((scores > 0) == "
+        f"target)."
     )
 
 
