@@ -251,8 +251,10 @@ class HoldoutGuardHooks:
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
             evaluation.look_at_weights()
-            for batch in guess_batches(trainer, self.holdout, self.guess_dataloaders):
-                evaluation.add_guess(run(batch, *args[1:]))
+            for batch, counts in guess_batches(trainer, self.holdout, self.guess_dataloaders):
+                values = run(batch, *args[1:])
+                if counts:
+                    evaluation.add_guess(values)
         output = run(*args)
         self._refuse_metrics()
         evaluation.add(output)
