@@ -387,7 +387,7 @@ class TestIntervals:
         with pytest.raises(InvalidArgumentError, match="given by another account"):
             holdout.interval(foreign)
         mixed = replace(own["loss"], statistic="other")
-        with pytest.raises(InvalidArgumentError, match="of statistic 'loss'.* is of 'other'"):
+        with pytest.raises(InvalidArgumentError, match=r"of statistic 'loss'.* is of 'other'"):
             holdout.interval(mixed)
         for position in (None, 0, 3, 2**70, "1"):
             with pytest.raises(InvalidArgumentError, match="in this holdout's ledger"):

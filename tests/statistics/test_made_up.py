@@ -1,6 +1,5 @@
 """A metric is tried on made-up rows first: what can never work is refused before a charge."""
 
-import functools
 import warnings
 
 import pytest
@@ -43,15 +42,23 @@ def asked(holdout, *columns):
     return holdout.release("m", sums, query="w").value
 
 
-def arrays(metric):
-    return lambda p, t: metric(t.cpu().numpy(), p.cpu().numpy())
+def arrays(metric, **options):
+    return lambda p, t: metric(t.cpu().numpy(), p.cpu().numpy(), **options)
+
+
+def with_float_targets(preds, target):
+    return tc.BinaryAUROC()(preds, target.int())
+
+
+def retrieval(preds, target, indexes):
+    return torchmetrics.retrieval.RetrievalMAP()(preds, target, indexes=indexes)
 
 
 ORDINARY = {
     "auroc": (tc.BinaryAUROC(), PROBABILITIES, LABELS),
     "auroc of logits": (tc.BinaryAUROC(), LOGITS[:, 0], LABELS),
     "auroc of half": (tc.BinaryAUROC(), PROBABILITIES.half(), LABELS),
-    "auroc of float targets": (lambda p, t: tc.BinaryAUROC()(p, t.int()), PROBABILITIES, LABELS.float()),
+    "auroc of float targets": (with_float_targets, PROBABILITIES, LABELS.float()),
     "f1": (tc.BinaryF1Score(), PROBABILITIES, LABELS),
     "f1 of classes": (tc.BinaryF1Score(), LABELS.flip(0), LABELS),
     "average precision": (tc.BinaryAveragePrecision(), PROBABILITIES, LABELS.bool()),
@@ -70,11 +77,11 @@ ORDINARY = {
     "log error": (tr.MeanSquaredLogError(), PROBABILITIES, PROBABILITIES.flip(0)),
     "divergence": (tr.KLDivergence(), SOFTMAX, SOFTMAX.flip(0)),
     "explained variance": (tr.ExplainedVariance(), PROBABILITIES, LOGITS[:, 1]),
-    "retrieval": (lambda p, t, i: torchmetrics.retrieval.RetrievalMAP()(p, t, indexes=i), PROBABILITIES, LABELS, CLASSES // 2),
+    "retrieval": (retrieval, PROBABILITIES, LABELS, CLASSES // 2),
     "sklearn auroc": (arrays(sk.roc_auc_score), PROBABILITIES, LABELS),
-    "sklearn auroc of many": (arrays(functools.partial(sk.roc_auc_score, multi_class="ovr")), SOFTMAX, CLASSES),
-    "sklearn f1": (arrays(functools.partial(sk.f1_score, average="macro")), CLASSES.flip(0), CLASSES),
-    "sklearn log loss": (arrays(lambda t, p: sk.log_loss(t, p, labels=range(5))), SOFTMAX.double(), CLASSES),
+    "sklearn auroc of many": (arrays(sk.roc_auc_score, multi_class="ovr"), SOFTMAX, CLASSES),
+    "sklearn f1": (arrays(sk.f1_score, average="macro"), CLASSES.flip(0), CLASSES),
+    "sklearn log loss": (arrays(sk.log_loss, labels=range(5)), SOFTMAX.double(), CLASSES),
     "sklearn average precision": (arrays(sk.average_precision_score), PROBABILITIES, LABELS),
     "a function": (lambda p, t: (p[t == 1] > 0.5).float().mean(), PROBABILITIES, LABELS),
     "a python number": (lambda p: float(p.std()), PROBABILITIES),

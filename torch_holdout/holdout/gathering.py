@@ -249,7 +249,8 @@ def _partial_pass(registration: Registration, values_per_example: int | None) ->
     How many values came is not told: of a step that filters, that is a value. An exact multiple is
     a matter of layout.
     """
-    came, remedy = "another number of values", (
+    came = "another number of values"
+    remedy = (
         "Use the whole holdout without drop_last, return a value for every example, and take a new "
         "accumulator (or reset()) for every pass"
     )

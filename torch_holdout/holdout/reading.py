@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import final
 
+from torch_holdout._noise.gaussian import gaussian_error
 from torch_holdout._noise.laplace import sampler_error
 from torch_holdout._shared.checks import require_instance
 from torch_holdout.accounting import Charge, PrivacyLoss, compose
@@ -54,11 +55,6 @@ class AccountReading:
             epsilon = compose(self._charges, registered.delta).epsilon
             in_epsilon = mechanism.currency == "epsilon"
             spent = math.inf if summary.spent is None else summary.spent
-            # Gaussian draws are exact; the three Laplace draws of a query are not quite.
-            scales = [
-                mechanism.noise_scale(units, registered.resolution) for units in registered.units
-            ]
-            per_draw = max(sampler_error(4 * scale) for scale in scales) if in_epsilon else 0.0
             return Status(
                 name=summary.name,
                 size=registered.size,
@@ -72,7 +68,7 @@ class AccountReading:
                 epsilon_spent=spent if in_epsilon else math.inf,
                 rho_spent=None if in_epsilon else spent,
                 delta=registered.delta,
-                sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
+                sampler_error=self._sampler_error(epsilon),
                 rounds=summary.rounds,
                 seeded=registered.seeded,
                 renaming_detected=summary.fingerprinted,
@@ -147,6 +143,17 @@ class AccountReading:
     def intervals(self, answers: Sequence[Recorded], failure: float) -> "Intervals":
         """Return the intervals of the account's answers, each computed when it is asked for."""
         return Intervals(self, answers, failure)
+
+    def _sampler_error(self, epsilon: float) -> float:
+        """Bound what inexact sampling adds to delta; without an epsilon, the total variation."""
+        resolution = self._registered.resolution
+        scales = [self.mechanism.noise_scale(u, resolution) for u in self._registered.units]
+        if self.mechanism.currency == "epsilon":
+            one_query = 3 * max(sampler_error(4 * scale) for scale in scales)
+        else:
+            one_query = max(gaussian_error(scale) for scale in scales)
+        variation = self.summary.queries * one_query
+        return variation if math.isinf(epsilon) else sampling_delta(epsilon, variation)
 
     @cached_property
     def _charges(self) -> list[Charge]:

@@ -56,7 +56,8 @@ class Status:
         rho_spent: The sum of rhos (zero-concentrated privacy) for Gaussian noise, else None.
         cost_per_release: Epsilon (rho for Gaussian noise) of an answer and its round of
             comparisons, by statistic.
-        sampler_error: Addition to delta from inexact sampling, over all draws so far.
+        sampler_error: Addition to delta from inexact sampling, over all draws so far; where epsilon
+            is infinite, the total variation that it comes from.
         renaming_detected: Whether the account knows its data's fingerprint.
         seeded: Whether the noise comes from a test seed, so that nothing is private.
         account: A public mark of the account, to tell it from another of the same name.

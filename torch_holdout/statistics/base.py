@@ -20,6 +20,8 @@ from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.sealed_sums import SealedSums
 
 Mode = Literal["min", "max"]
+_NARROWEST = 2.0**-32  # of the larger bound
+_SMALLEST_WIDTH = 1e-300
 
 
 class Statistic(ABC):
@@ -89,8 +91,17 @@ class Statistic(ABC):
                 f"Expected `low` to be smaller than `high`, but got low={self.low} and "
                 f"high={self.high}. Give the smallest and largest value one example can have."
             )
-        if not math.isfinite(self.high - self.low):
+        width = self.high - self.low
+        if not math.isfinite(width):
             raise InvalidArgumentError("Expected `high - low` to be finite; narrow the bounds.")
+        # Answers are floats between the bounds: they must be able to lie on a grid there.
+        if width < max(_NARROWEST * max(abs(self.low), abs(self.high)), _SMALLEST_WIDTH):
+            raise InvalidArgumentError(
+                f"Expected `high - low` to be at least {_SMALLEST_WIDTH:g} and {_NARROWEST:.1g} of "
+                f"the larger bound, so that floats can tell the answers apart, but got "
+                f"low={self.low} and high={self.high}. Subtract an offset from the values, or "
+                f"scale them."
+            )
         require_choice("mode", mode, ("min", "max"))
         object.__setattr__(self, "mode", mode)
 

@@ -147,7 +147,9 @@ def _called(
 
     def refusal(failure: str) -> InvalidArgumentError:
         # Not how long they are: a filter makes that a value.
-        shapes = ", ".join(f"{counted(a.ndim, 'dimension')} {a.dtype} on {a.device}" for a in tensors)
+        shapes = ", ".join(
+            f"{counted(a.ndim, 'dimension')} {a.dtype} on {a.device}" for a in tensors
+        )
         return InvalidArgumentError(
             f"Expected {qualified_name(function)} to return one value per example, for tensors "
             f"that all have the batch first, but got {failure} for {shapes or 'no tensors'}. Bind "

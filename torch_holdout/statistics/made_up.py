@@ -84,7 +84,6 @@ def require_one_number(
     )
 
 
-
 def _failure(compute: Callable[..., Any], arguments: tuple[Tensor, ...]) -> tuple[str, bool] | None:
     """Return what came instead of one number; None if one came."""
     try:

@@ -1,14 +1,14 @@
 """Warnings of one thread, and which of them say that a metric is undefined on its rows.
 
-``warnings.catch_warnings`` changes the whole process: it would count what other threads warn of, and
-be undone by theirs. Here a filter stands in front of the process's own that matches in threads that
-listen, and nowhere else; other threads keep their filters.
+``warnings.catch_warnings`` changes the whole process: it would count what other threads warn of,
+and be undone by theirs. Here a filter stands in front of the process's own that matches in threads
+that listen, and nowhere else; other threads keep their filters.
 """
 
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -49,6 +49,9 @@ def says_undefined(category: type[Warning], text: str) -> bool:
     return named or _SAYS_UNDEFINED.search(text) is not None
 
 
+_ANY_TEXT, _NO_TEXT = re.compile("").match, re.compile(r"(?!)").match
+
+
 class _TextHere(threading.local):
     """The filter's pattern: matches any text in a thread that listens, and none in others.
 
@@ -56,7 +59,7 @@ class _TextHere(threading.local):
     while it is being read.
     """
 
-    match = re.compile(r"(?!)").match
+    match: Callable[[str], Any] = _NO_TEXT
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return _TextHere, ()  # filters are sent to workers
@@ -88,8 +91,9 @@ def heard_warnings() -> Iterator[Heard]:
     """
     outer = _here.heard
     _listen()
-    _here.heard = heard = []
-    _text.match = re.compile("").match
+    heard: Heard = []
+    _here.heard = heard
+    _text.match = _ANY_TEXT
     try:
         yield heard
     finally:

@@ -382,7 +382,7 @@ def sharded_guesses(rank, world, folder):
             )  # fmt: skip
         module = Sharded()
         calls = []
-        module.layers.register_forward_hook(lambda *_: calls.append(1))
+        module.layers.register_forward_hook(lambda *_, calls=calls: calls.append(1))
         trainer_of(world, [guard], **options).validate(module, val, verbose=False)
         values = [(answer.value, answer.kind) for answer in guard.answers.values()]
         found[str(batches)] = {"values": values, "passes": len(calls)}
