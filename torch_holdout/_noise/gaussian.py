@@ -19,7 +19,8 @@ _REACH = 19  # standard deviations: beyond them are fewer than 2^-258
 _BLOCKS = 8192  # at most; at least half as many if a block has several numbers
 _TABLE_BITS = 384  # of fixed-point numbers in the table
 _WEIGHT_BITS = 288  # of the weight of a candidate
-_TERMS = 36  # of the exponential series: exponents are below 0.09
+_STEP_BITS = 14  # exponents are below 0.09: a table has the exponential at every 2^-14,
+_TERMS = 16  # and as many terms of its series are enough for the rest
 _CONTEXT = Context(prec=140)
 
 
@@ -49,10 +50,12 @@ class Blocks(NamedTuple):
         variance = self.doubled_variance
         distance = (magnitude * magnitude - start * start) * variance.denominator
         exponent = (distance << _WEIGHT_BITS) // variance.numerator
+        rest = exponent & ((1 << (_WEIGHT_BITS - _STEP_BITS)) - 1)
         one = total = 1 << _WEIGHT_BITS
         for term in range(_TERMS, 0, -1):
-            total = one - ((exponent * total) >> _WEIGHT_BITS) // term
-        return total >> (_WEIGHT_BITS - UNIFORM_BITS)
+            total = one - ((rest * total) >> _WEIGHT_BITS) // term
+        steps = _exponentials()[exponent >> (_WEIGHT_BITS - _STEP_BITS)]
+        return (total * steps) >> (_TABLE_BITS + _WEIGHT_BITS - UNIFORM_BITS)
 
 
 @lru_cache(maxsize=16)
@@ -113,6 +116,15 @@ def _weights_from(scale: Fraction, width: int, count: int) -> list[int]:
         weight = (weight * factor) >> _TABLE_BITS
         factor = (factor * shrink) >> _TABLE_BITS
     return weights
+
+
+@lru_cache(maxsize=1)
+def _exponentials() -> list[int]:
+    """Return exp(-k/2^14) in fixed point, for all exponents below 0.1."""
+    factor, table = _fixed_exp(Fraction(1, 1 << _STEP_BITS)), [1 << _TABLE_BITS]
+    for _ in range((1 << _STEP_BITS) // 10):
+        table.append((table[-1] * factor) >> _TABLE_BITS)
+    return table
 
 
 def _fixed_exp(exponent: Fraction) -> int:
