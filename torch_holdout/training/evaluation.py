@@ -38,11 +38,11 @@ class Evaluation:
     @property
     def started(self) -> bool:
         """Whether a batch has been added."""
-        return any(sums.seen for sums in self._sums.values())
+        return any(sums._seen for sums in self._sums.values())
 
     def look_when_complete(self) -> None:
         """Look once more in the last step. The ranks may have it at different moments."""
-        complete = all(sums.kept >= self._share for sums in self._sums.values())
+        complete = all(sums._kept >= self._share for sums in self._sums.values())
         if complete and not self._sharded:
             self.look_at_weights()
 

@@ -261,8 +261,10 @@ class HoldoutGuardHooks:
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
             evaluation.look_at_weights()
-            for batch in guess_batches(trainer, self.holdout, self.guess_dataloaders):
-                evaluation.add_guess(run(batch, *args[1:]))
+            for batch, counts in guess_batches(trainer, self.holdout, self.guess_dataloaders):
+                values = run(batch, *args[1:])
+                if counts:
+                    evaluation.add_guess(values)
         self._refuse_metrics()  # those updated in a hook before the step
         output = self._shown(
             "holdout_step" if own else step_of(self.stage),
