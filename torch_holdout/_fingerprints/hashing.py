@@ -81,6 +81,23 @@ def _code(code: types.CodeType) -> list[Any]:
     return [code.co_code, constants, list(code.co_names)]
 
 
+def plain_bytes(tensor: Tensor) -> bytes:
+    """Return a plain tensor's content."""
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
+    return flat.view(torch.uint8).numpy().tobytes()
+
+
+def tensor_header(tensor: Tensor) -> bytes:
+    """Return what is hashed before a plain tensor's content."""
+    kind = f"array {tensor.dtype} {tuple(tensor.shape)}"
+    return f"{kind} {tensor.numel() * tensor.element_size()};".encode()
+
+
+def sequence_header(length: int) -> bytes:
+    """Return what is hashed before the parts of a sequence."""
+    return f"sequence {length};".encode()
+
+
 def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
     if lenient and depth > _DEEPEST:
         value = type(value).__qualname__  # cyclic, or deeper than anyone means
@@ -94,12 +111,15 @@ def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
         hasher.update(f"set {len(value)};".encode())
         hasher.update(b"".join(sorted(digest(part, lenient=lenient) for part in value)))
     elif isinstance(value, list | tuple):
-        hasher.update(f"sequence {len(value)};".encode())
+        hasher.update(sequence_header(len(value)))
         for part in value:
             _feed(hasher, part, lenient, depth + 1)
     elif lenient and (parts := _inside(value)) is not None:
         hasher.update(f"object {type(value).__qualname__};".encode())
         _feed(hasher, parts, lenient, depth + 1)
+    elif isinstance(value, Tensor) and is_plain(value):
+        hasher.update(tensor_header(value))
+        hasher.update(plain_bytes(value))
     else:
         header, content = _leaf(value, lenient)
         hasher.update(f"{header} {len(content)};".encode())
@@ -123,10 +143,6 @@ def _leaf(value: Any, lenient: bool) -> tuple[str, bytes]:
         return f"scalar {type(value).__name__}", repr(value).encode(errors="surrogatepass")
     if isinstance(value, bytes | bytearray | memoryview):
         return "bytes", bytes(value)
-    if isinstance(value, Tensor) and is_plain(value):
-        flat = value.detach().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
-        content = flat.view(torch.uint8).numpy().tobytes()
-        return f"array {value.dtype} {tuple(value.shape)}", content
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         if not array.dtype.hasobject:
