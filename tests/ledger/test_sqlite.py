@@ -122,11 +122,14 @@ def test_a_name_lost_from_the_index_is_refused(ledger, path):
         record(ledger, entry(query), None)
     content = path.read_bytes()
     places = [m.start() for m in re.finditer(b"val", content)]
+    refused = 0
     for place in places:
         path.write_bytes(content[:place] + b"vam" + content[place + 3 :])
-        with pytest.raises(HoldoutError):
-            reopen(path)
-    assert places
+        try:
+            assert reopen(path).queries == 4  # in the header, which only verify reads
+        except HoldoutError:
+            refused += 1
+    assert refused == len(places) - 1 > 1
 
 
 def test_a_foreign_database_is_refused_and_left_alone(path):

@@ -12,7 +12,15 @@ import sqlalchemy as sa
 
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger.schema import ADDED, SCHEMA_VERSION, keys, ledger, metadata
+from torch_holdout.ledger import headers
+from torch_holdout.ledger.schema import (
+    ADDED,
+    SCHEMA_VERSION,
+    WITH_HEADERS,
+    keys,
+    ledger,
+    metadata,
+)
 
 WAIT_SECONDS = 60  # for another process's transaction
 _LOGGER = "torch_holdout"
@@ -75,6 +83,7 @@ def fill(connection: sa.Connection) -> None:
         )
     )
     connection.execute(keys.insert().values(purpose="fingerprint", secret=fresh_secret()))
+    headers.start(connection)
 
 
 def tables_of(schema_version: int) -> list[sa.Table]:
@@ -94,12 +103,14 @@ def stored_version(connection: sa.Connection, address: str, oldest: int = 1) -> 
     return int(stored)
 
 
-def upgrade(connection: sa.Connection) -> None:
-    """Add the tables of later versions; nothing else changes."""
+def upgrade(connection: sa.Connection, address: str) -> None:
+    """Add the tables of later versions and the headers of all accounts; nothing else changes."""
     # Read again under the lock: another process may have been faster.
     stored = connection.execute(sa.select(ledger.c.schema_version).with_for_update()).scalar_one()
     for later in range(stored + 1, SCHEMA_VERSION + 1):
         metadata.create_all(connection, tables=list(ADDED[later]), checkfirst=False)
+    if stored < WITH_HEADERS:
+        headers.cover_all(connection, address)
     connection.execute(ledger.update().values(schema_version=SCHEMA_VERSION))
 
 

@@ -13,6 +13,7 @@ from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
+from torch_holdout.ledger.headers import covered, has_header
 from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
@@ -73,14 +74,15 @@ class Ledger:
             if row is None:
                 own = {"registration": content, "fingerprint": keyed, "budget": budget}
                 own["spent"] = 0 if private else None
-                return _made(connection, schema.holdouts, name, own)
+                return self._made(connection, schema.holdouts, name, own)
             require_holdout_fits(connection, row, self.address)
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
             whole = merged(row, stored, given, keyed, lenient=account is not None)
-            if whole != stored:
+            if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
-                connection.execute(same.values(registration=whole.text()))
+                with covered(connection, schema.holdouts, row.account, self.address):
+                    connection.execute(same.values(registration=whole.text()))
             return str(row.account)
 
     @contextlib.contextmanager
@@ -175,10 +177,13 @@ class Ledger:
             row = self._locked(connection, schema.records, name, account, keyed)
             if row is None:
                 own = {"registration": content, "fingerprint": keyed, "capacity": capacity}
-                return _made(connection, schema.records, name, own)
+                return self._made(connection, schema.records, name, own)
             require_records_fit(connection, row, self.address)
             stored = parsed(row, self.address)
             require_same(row, stored, registration | {"derived": stored["derived"]}, keyed)
+            if not has_header(connection, row.account):
+                with covered(connection, schema.records, row.account, self.address):
+                    pass
             return str(row.account)
 
     @contextlib.contextmanager
@@ -246,6 +251,15 @@ class Ledger:
                 )
         return row
 
+    def _made(
+        self, connection: sa.Connection, table: sa.Table, name: str, columns: dict[str, Any]
+    ) -> str:
+        account = fresh_secret(16).hex()
+        shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
+        with covered(connection, table, account, self.address):
+            connection.execute(table.insert().values(shared | columns))
+        return account
+
     def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
         row = connection.execute(statement, {"which": account}).one_or_none()
         if row is None:
@@ -309,13 +323,6 @@ def _keyed(connection: sa.Connection, fingerprint: DataFingerprint | None) -> st
         sa.select(schema.keys.c.secret).where(schema.keys.c.purpose == "fingerprint")
     )
     return fingerprint.keyed(bytes(secret.scalar_one()))
-
-
-def _made(connection: sa.Connection, table: sa.Table, name: str, columns: dict[str, Any]) -> str:
-    account = fresh_secret(16).hex()
-    shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
-    connection.execute(table.insert().values(shared | columns))
-    return account
 
 
 def _of_account(account: str, *columns: Any) -> sa.Select[Any]:

@@ -115,7 +115,7 @@ class SqliteBackend(Backend):
     def _upgrade(self, engine: sa.Engine) -> None:
         try:
             with engine.begin() as connection:
-                upgrade(connection)
+                upgrade(connection, self.address)
         except DATABASE_ERRORS as error:
             why = reason(error)
         else:
