@@ -1,8 +1,8 @@
 """The fingerprint of a dataset, so that renaming an account does not refill it.
 
 An unsalted hash of the data would tell anyone who holds a candidate record set whether it is the
-holdout. So the hashes stay in memory, sealed, and the ledger keeps only what its own secret makes of
-them.
+holdout. So the hashes stay in memory, sealed, and the ledger keeps only their form under a secret
+of its own.
 """
 
 import hashlib
@@ -19,6 +19,8 @@ from torch_holdout._fingerprints.records import Hashes, as_array, read_records
 from torch_holdout._fingerprints.sketch import keyed_hashes, shared
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
+
+BY_VALUE = "v"  # what a fingerprint in a ledger begins with, unless version 0.1.0 made it
 
 
 class SizedDataset(Protocol):
@@ -42,9 +44,10 @@ class DataFingerprint:
 
     def keyed(self, key: bytes) -> "KeyedData":
         """Return what a ledger may keep, under the ledger's secret."""
-        value = hashlib.sha256(np.sort(self._hashes).tobytes()).digest()
+        content = np.sort(self._hashes).astype("<u8").tobytes()
+        value = hmac.new(key, b"by value" + content, hashlib.sha256).hexdigest()
         return KeyedData(
-            fingerprint=hmac.new(key, b"by value" + value, hashlib.sha256).hexdigest(),
+            fingerprint=(BY_VALUE + value)[:64],
             earlier=self._digest and hmac.new(key, self._digest, hashlib.sha256).hexdigest(),
             size=self.size,
             hashes=keyed_hashes(self._hashes, key),
@@ -86,7 +89,8 @@ class KeyedData:
     def __repr__(self) -> str:
         return f"<keyed fingerprint of {self.size} examples>"
 
-    __reduce__ = DataFingerprint.__reduce__
+    def __reduce__(self) -> NoReturn:
+        raise SealedValueError("Expected a keyed fingerprint to stay in its transaction.")
 
 
 @final
@@ -122,10 +126,11 @@ class Overlap:
         return self.shared / self.second
 
     def __str__(self) -> str:
+        first, second = counted(self.first, "record"), counted(self.second, "record")
         return (
-            f"{counted(self.shared, 'record')} in common: {percent(self.shared, self.first)} of the "
-            f"first ({counted(self.first, 'record')}), {percent(self.shared, self.second)} of the "
-            f"second ({counted(self.second, 'record')})"
+            f"{counted(self.shared, 'record')} in common: "
+            f"{percent(self.shared, self.first)} of the first ({first}), "
+            f"{percent(self.shared, self.second)} of the second ({second})"
         )
 
 

@@ -87,10 +87,9 @@ def plain_bytes(tensor: Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes()
 
 
-def tensor_header(tensor: Tensor) -> bytes:
+def plain_header(tensor: Tensor, content: bytes | memoryview) -> bytes:
     """Return what is hashed before a plain tensor's content."""
-    kind = f"array {tensor.dtype} {tuple(tensor.shape)}"
-    return f"{kind} {tensor.numel() * tensor.element_size()};".encode()
+    return _header(_kind(tensor), content)
 
 
 def sequence_header(length: int) -> bytes:
@@ -117,13 +116,18 @@ def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
     elif lenient and (parts := _inside(value)) is not None:
         hasher.update(f"object {type(value).__qualname__};".encode())
         _feed(hasher, parts, lenient, depth + 1)
-    elif isinstance(value, Tensor) and is_plain(value):
-        hasher.update(tensor_header(value))
-        hasher.update(plain_bytes(value))
     else:
-        header, content = _leaf(value, lenient)
-        hasher.update(f"{header} {len(content)};".encode())
+        kind, content = _leaf(value, lenient)
+        hasher.update(_header(kind, content))
         hasher.update(content)
+
+
+def _header(kind: str, content: bytes | memoryview) -> bytes:
+    return f"{kind} {len(content)};".encode()
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"array {tensor.dtype} {tuple(tensor.shape)}"
 
 
 def _inside(value: Any) -> Any:
@@ -143,6 +147,8 @@ def _leaf(value: Any, lenient: bool) -> tuple[str, bytes]:
         return f"scalar {type(value).__name__}", repr(value).encode(errors="surrogatepass")
     if isinstance(value, bytes | bytearray | memoryview):
         return "bytes", bytes(value)
+    if isinstance(value, Tensor) and is_plain(value):
+        return _kind(value), plain_bytes(value)
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         if not array.dtype.hasobject:

@@ -1,10 +1,10 @@
 """One hash for each record of a dataset, by the values it is made of.
 
-A record is the sequence of its numbers and texts. Containers, the names of fields, shapes and number
-types do not count, so ``(x, y)``, ``{"x": x, "y": y}`` and a dataclass of the same fields are one
-record, and so are float64, float32 and integer forms of the same numbers. Numbers are compared at the
-precision of float32: most data is cast to it sooner or later. Half precision loses more than that: a
-cast to it makes another record.
+A record is the sequence of its numbers and texts. Containers, the names of fields, shapes and
+number types do not count, so ``(x, y)``, ``{"x": x, "y": y}`` and a dataclass of the same fields
+are one record, and so are float64, float32 and integer forms of the same numbers. Numbers are
+compared at the precision of float32: most data is cast to it sooner or later. Half precision loses
+more than that: a cast to it makes another record.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from torch_holdout._fingerprints.hashing import (
     UnknownContentError,
     digest,
     plain_bytes,
+    plain_header,
     sequence_header,
-    tensor_header,
 )
 from torch_holdout._shared.tensors import is_plain
 
@@ -58,7 +58,7 @@ def read_hashes(dataset: Any, numbers: Sequence[int]) -> Iterator[bytes]:
 def read_records(
     dataset: Any, numbers: Sequence[int], *, earlier: bool
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield each record's hash and, with ``earlier``, the one of version 0.1.0 (None: it had none)."""
+    """Yield each record's hash and, with ``earlier``, that of version 0.1.0 if it had one."""
     rows = _Rows.of(dataset)
     if rows is not None:
         yield from rows.read(numbers, earlier=earlier)
@@ -97,23 +97,13 @@ class _Values:
             raise UnknownContentError(f"{type(value).__name__} that holds itself")
         if isinstance(value, bool | int | float):
             self._number(value)
-        elif isinstance(value, Tensor) and is_plain(value):
-            self._array(_on_host(value), depth)
-        elif isinstance(value, str):
-            self._token("text", value.encode(errors="surrogatepass"))
         elif (parts := _parts(value)) is not None:
             for part in parts:
                 self.add(part, depth + 1)
-        elif value is None:
-            self._token("none", b"")
-        elif isinstance(value, bytes | bytearray | memoryview):
-            self._token("bytes", bytes(value))
-        elif isinstance(value, complex):
-            self._array(np.asarray(value), depth)
-        elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array_interface__"):
-            self._array(np.asarray(value), depth)
+        elif (array := _array_of(value)) is not None:
+            self._array(array, depth)
         else:
-            raise UnknownContentError(type(value).__name__)
+            self._token(*_text_of(value))
 
     def _number(self, value: float) -> None:
         try:
@@ -166,6 +156,28 @@ def _parts(value: Any) -> Sequence[Any] | None:
     if is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, field.name) for field in fields(value)]
     return None
+
+
+def _array_of(value: Any) -> NDArray[Any] | None:
+    """Return numbers as an array; None for anything else."""
+    if isinstance(value, Tensor):
+        if is_plain(value):
+            return _on_host(value)
+        raise UnknownContentError(f"{type(value).__name__} that is not dense")
+    if isinstance(value, np.ndarray | np.generic | complex):
+        return np.asarray(value)
+    return np.asarray(value) if hasattr(value, "__array_interface__") else None
+
+
+def _text_of(value: Any) -> tuple[str, bytes]:
+    """Return the kind and content of text, bytes or None."""
+    if isinstance(value, str):
+        return "text", value.encode(errors="surrogatepass")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "bytes", bytes(value)
+    if value is None:
+        return "none", b""
+    raise UnknownContentError(type(value).__name__)
 
 
 def _run_header(count: int) -> bytes:
@@ -258,7 +270,7 @@ def _earlier_rows(parts: list[Tensor]) -> list[bytes]:
     for part in parts:
         content = memoryview(plain_bytes(part))
         width = len(content) // len(part)
-        columns.append((tensor_header(part[0]), content, width))
+        columns.append((plain_header(part[0], content[:width]), content, width))
     opening = sequence_header(len(parts))
     hashes = []
     for row in range(len(parts[0])):

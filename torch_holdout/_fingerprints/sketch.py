@@ -1,8 +1,8 @@
 """A sample of a dataset's records that two datasets choose alike, so that they can be compared.
 
 Every record is hashed under a secret key, and the hashes below a bound are kept. Whether a record
-is kept depends on the record and the bound only: of two datasets the same records are kept below the
-smaller bound, and a record below the bound that is not in the sketch is not in the data. Equal
+is kept depends on the record and the bound only: of two datasets the same records are kept below
+the smaller bound, and a record below the bound that is not in the sketch is not in the data. Equal
 records of one dataset count once.
 
 With k kept records a share p of common records is estimated with standard error at most
