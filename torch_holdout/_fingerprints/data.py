@@ -45,10 +45,9 @@ class DataFingerprint:
     def keyed(self, key: bytes) -> "KeyedData":
         """Return what a ledger may keep, under the ledger's secret."""
         content = np.sort(self._hashes).astype("<u8").tobytes()
-        value = hmac.new(key, b"by value" + content, hashlib.sha256).hexdigest()
         return KeyedData(
-            fingerprint=(BY_VALUE + value)[:64],
-            earlier=self._digest and hmac.new(key, self._digest, hashlib.sha256).hexdigest(),
+            fingerprint=(BY_VALUE + _hmac(key, b"by value" + content))[:64],
+            earlier=None if self._digest is None else _hmac(key, self._digest),
             size=self.size,
             hashes=keyed_hashes(self._hashes, key),
         )
@@ -193,6 +192,10 @@ def percent(part: int, whole: int) -> str:
     if 0 < share < 1 or 99 < share < 100:
         return f"{min(max(round(share, 1), 0.1), 99.9):g} %"
     return f"{share:.0f} %"
+
+
+def _hmac(key: bytes, content: bytes) -> str:
+    return hmac.new(key, content, hashlib.sha256).hexdigest()
 
 
 def _digest_of_all(earlier: bytearray, size: int) -> bytes | None:

@@ -290,9 +290,9 @@ class Ledger:
     ) -> str:
         account = fresh_secret(16).hex()
         shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
-        shared["fingerprint"] = None if keyed is None else keyed.fingerprint
+        data = {"fingerprint": None if keyed is None else keyed.fingerprint}
         with covered(connection, table, account, self.address):
-            connection.execute(table.insert().values(shared | columns))
+            connection.execute(table.insert().values(shared | columns | data))
             if keyed is not None:
                 store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
         return account
