@@ -6,6 +6,7 @@ while none of them is probably another preprocessing, and said.
 """
 
 import logging
+import operator
 import warnings
 import weakref
 from typing import Any, final
@@ -51,7 +52,7 @@ class DataCheck:
         self._holdout = holdout
         self._guesses = guesses
         self._check_data = check_data
-        self._held: list[Any] = []  # compared datasets that cannot be referred to weakly
+        self._held: list[list[Any]] = []  # what was compared and has no weak references
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_held": []}
@@ -103,26 +104,20 @@ class DataCheck:
         return [_dataset(loader) for loader in listed(self._guesses)]
 
     def _seen(self, key: tuple[Any, ...], datasets: list[Any]) -> bool:
-        known = _compared.get((*key, *map(id, datasets)))
-        held = {id(dataset) for dataset in self._held}
-        return known is not None and all(
-            any(ref() is dataset for ref in known) or id(dataset) in held for dataset in datasets
+        known = [reference() for reference in _compared.get((*key, *map(id, datasets)), [])]
+        return any(
+            len(each) == len(datasets) and all(map(operator.is_, each, datasets))
+            for each in (known, *self._held)
         )
 
     def _remember(self, key: tuple[Any, ...], datasets: list[Any]) -> None:
         name = (*key, *map(id, datasets))
-        references = [_reference(name, dataset) for dataset in datasets]
-        pairs = zip(references, datasets, strict=True)
-        self._held += [dataset for reference, dataset in pairs if reference is None]
-        _compared[name] = [reference for reference in references if reference is not None]
-
-
-def _reference(name: tuple[Any, ...], dataset: Any) -> "weakref.ref[Any] | None":
-    """Return a reference that ends the entry with its dataset; None for a list or None."""
-    try:
-        return weakref.ref(dataset, lambda _: _compared.pop(name, None))
-    except TypeError:
-        return None
+        try:
+            _compared[name] = [
+                weakref.ref(dataset, lambda _: _compared.pop(name, None)) for dataset in datasets
+            ]
+        except TypeError:  # a list, or None
+            self._held.append(datasets)
 
 
 def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> None:

@@ -74,7 +74,7 @@ def read(dataset: Any) -> Reading:
 
 
 def spread(total: int, wanted: int) -> list[int]:
-    """Return numbers below ``total``, all different, any beginning of which is spread evenly.
+    """Return numbers below ``total``, all different; the first of them are spread over all.
 
     Example:
         >>> spread(10, 10)
@@ -89,11 +89,12 @@ def spread(total: int, wanted: int) -> list[int]:
 def common_indices(first: Any, second: Any) -> int | None:
     """Count the records that two datasets take from one by the same number.
 
-    None if they have no dataset behind them in common, so that nothing is known.
+    None if there are none, and other datasets behind them, so that nothing is known.
     """
     ours, theirs = _origins(first), _origins(second)
     both = ours.keys() & theirs.keys()
-    return sum(len(np.intersect1d(ours[base], theirs[base])) for base in both) if both else None
+    shared = sum(len(np.intersect1d(ours[base], theirs[base])) for base in both)
+    return shared if shared or ours.keys() == theirs.keys() else None
 
 
 def _read(dataset: Any, numbers: list[int], occasion: str, seconds: float) -> Hashes:
@@ -138,7 +139,8 @@ def _origins(dataset: Any) -> dict[int, Numbers]:
     """Return what is behind subsets and concatenations: numbers by the id of a dataset."""
     known: dict[int, Numbers] = {}
     for base, numbers in _parts(dataset, np.arange(len(dataset))):
-        known[base] = np.concatenate([known.get(base, numbers[:0]), numbers])
+        if len(numbers):
+            known[base] = np.concatenate([known.get(base, numbers[:0]), numbers])
     return known
 
 
