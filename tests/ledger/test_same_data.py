@@ -208,7 +208,7 @@ class TestOlderVersions:
             statistics={"val_loss": th.BoundedMean(0, 5), "val_acc": th.ZeroOne()},
             mechanism=th.Thresholdout(threshold=0.05, sigma=0.01, guess="last"),
             budget=5,
-            fingerprint=th.fingerprint(dataset),
+            fingerprint=None if dataset is None else th.fingerprint(dataset),
         )
 
     def test_a_fingerprint_of_version_1_is_recognised(self, tmp_path):
@@ -235,7 +235,9 @@ class TestOlderVersions:
     def test_the_account_keeps_its_fingerprint_and_gets_a_sketch(self, tmp_path):
         own = Subset(data(), range(50))
         url, earlier = self.fingerprinted(tmp_path, own)
+        assert "parts of the data are not detected" in str(self.open(url, None).status())
         before = self.open(url, own).status()
+        assert "not detected" not in str(before)
         for form in (own, [{"x": x.double(), "y": y} for x, y in own]):
             assert self.open(url, form).status() == before
         with pytest.raises(HoldoutMismatchError, match="90 % of its records"):

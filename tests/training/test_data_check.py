@@ -137,6 +137,8 @@ class TestFirstUse:
         with pytest.raises(HoldoutMismatchError, match=f"validated on before.*{SPLIT}"):
             check(account, split)
         assert not account.status().renaming_detected
+        assert "a new split is, by the guard" in str(account.status())
+        assert "new split" not in str(make_holdout().status())
 
     def test_a_few_records_may_change(self):
         account = make_holdout(size=60)

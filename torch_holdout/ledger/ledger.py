@@ -23,6 +23,7 @@ from torch_holdout.ledger.replay import owner_column, require_holdout_fits, requ
 from torch_holdout.ledger.same_data import (
     KnownData,
     data_difference,
+    has_sketch,
     keyed_data,
     ledger_key,
     require_new_data,
@@ -116,7 +117,8 @@ class Ledger:
             row = self._row(connection, statements.HOLDOUT, account)
             if check:
                 require_holdout_fits(connection, row, self.address)
-            return Summary.of_row(row, self.address)
+            known = self._version >= schema.WITH_HEADERS and has_sketch(connection, account)
+            return Summary.of_row(row, self.address, sketched=known)
 
     def known_data(self, account: str, hashes: Hashes) -> KnownData:
         """Return how many of some records are among those an account knows."""

@@ -61,6 +61,12 @@ def stored_sketch(connection: sa.Connection, account: str) -> Sketch | None:
     return None if row is None else _read(*row)
 
 
+def has_sketch(connection: sa.Connection, account: str) -> bool:
+    """Whether an account has a sketch of its data."""
+    own = sa.select(sketches.c.size).where(sketches.c.account == account)
+    return connection.execute(own).first() is not None
+
+
 def store_sketch(connection: sa.Connection, account: str, sketch: Sketch) -> None:
     """Write an account's sketch."""
     own = {"size": sketch.size, "bound": sketch.bound, "hashes": sketch.content()}

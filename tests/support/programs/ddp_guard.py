@@ -93,6 +93,8 @@ def main(folder, devices, scenario):
         guess = DataLoader(th.fixed_subset(data(0.001), 101, seed=0), batch_size=25)
     if scenario == "exhausted":
         changes["budget"], options = 3, {"on_exhausted": "raise"}
+    if scenario == "foreign":
+        changes["fingerprint"] = th.fingerprint(data(0.001))
     lr = 0.1 if scenario == "train" else 0.0
     trainer = pl.Trainer(
         accelerator="cpu",
