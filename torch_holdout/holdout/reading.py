@@ -72,6 +72,7 @@ class AccountReading:
                 rounds=summary.rounds,
                 seeded=registered.seeded,
                 renaming_detected=summary.fingerprinted,
+                split_detected=summary.sketched,
                 ledger=self._address,
                 account=summary.account,
                 cost_per_release={

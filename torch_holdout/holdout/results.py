@@ -59,6 +59,7 @@ class Status:
         sampler_error: Addition to delta from inexact sampling, over all draws so far; where epsilon
             is infinite, the total variation that it comes from.
         renaming_detected: Whether the account knows its data's fingerprint.
+        split_detected: Whether it knows a sketch of its data, so that a part of it is recognised.
         seeded: Whether the noise comes from a test seed, so that nothing is private.
         account: A public mark of the account, to tell it from another of the same name.
 
@@ -90,6 +91,7 @@ class Status:
     ledger: str
     account: str = field(default="", repr=False)
     rho_spent: float | None = None
+    split_detected: bool = False
     cost_per_release: dict[str, float] = field(repr=False)
     mechanism: dict[str, Any] = field(repr=False)
     statistics: dict[str, dict[str, Any]] = field(repr=False)
@@ -111,11 +113,19 @@ class Status:
             cost = _short(self.cost_per_release[name])
             lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
             lines.append(f"    a release costs {currency} {cost} with its comparisons")
-        if not self.renaming_detected:
-            lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(dataset)")
+        lines += self._data_lines()
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
         return "\n".join(lines)
+
+    def _data_lines(self) -> list[str]:
+        """Say what about the data is not detected."""
+        if not self.renaming_detected:
+            split = "; a new split is, by the guard" if self.split_detected else ""
+            return [f"  renaming is not detected: pass fingerprint=th.fingerprint(dataset){split}"]
+        if not self.split_detected:
+            return ["  parts of the data are not detected: open it once with its fingerprint"]
+        return []
 
 
 def _short(value: float) -> str:

@@ -86,6 +86,7 @@ class Summary:
     spent: float | None
     last_release: int
     account: str
+    sketched: bool = False
 
     @property
     def registration(self) -> dict[str, Any]:
@@ -93,13 +94,14 @@ class Summary:
         return self.registered.content
 
     @classmethod
-    def of_row(cls, row: Any, address: str) -> "Summary":
-        """Read a row of the holdouts' table."""
+    def of_row(cls, row: Any, address: str, *, sketched: bool) -> "Summary":
+        """Read a row of the holdouts' table; ``sketched``: whether it has a sketch of its data."""
         registered = StoredRegistration.of_account(row, address)
         counters = (row.budget, row.queries, row.releases, row.rounds)
         spent = None if row.spent is None else row.spent / PICO
         known = (row.name, registered, row.fingerprint is not None)
-        return cls(*known, *counters, spent, row.last_release, public_mark(row.account))
+        marks = (row.last_release, public_mark(row.account), sketched)
+        return cls(*known, *counters, spent, *marks)
 
 
 @final

@@ -28,6 +28,7 @@ from torch_holdout.errors import (
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import current_run, named_run
+from torch_holdout.training.data_check import DataCheck
 from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
@@ -73,6 +74,7 @@ class HoldoutGuardHooks:
         version: str = "",
         prog_bar: bool = True,
         run: str | None = None,
+        check_data: bool = True,
     ) -> None:
         """Route validation through a holdout, so that every decision reads only guarded values.
 
@@ -103,6 +105,8 @@ class HoldoutGuardHooks:
             prog_bar: Whether values and the budget are shown in the progress bar.
             run: What the run is called in the report; None: the logger's folder, or when it
                 started.
+            check_data: Whether the records of the loaders' datasets are compared with the account,
+                once for each dataset, before anything is trained: at most 20,000 in 2 seconds.
 
         Example:
             >>> import torch_holdout as th
@@ -142,6 +146,7 @@ class HoldoutGuardHooks:
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
         self._first_batches = FirstBatches()
+        self._data = DataCheck(holdout, guess_dataloaders, check_data=check_data)
 
     # ---- what Lightning calls
 
@@ -201,6 +206,8 @@ class HoldoutGuardHooks:
         """Show a resumed run its last values (not through ``log``: a stale one would win)."""
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
+        if self.stage == "validate":
+            self._data.run(trainer, self.stage, self.dataloader_idx)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
@@ -217,6 +224,7 @@ class HoldoutGuardHooks:
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
         if trainer.testing == (self.stage == "test"):
+            self._data.run(trainer, self.stage, self.dataloader_idx)
             self._start(trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:

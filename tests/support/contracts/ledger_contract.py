@@ -4,6 +4,7 @@ import threading
 from datetime import datetime, timezone
 
 import pytest
+import torch_holdout as th
 from torch_holdout.accounting.picos import PICO
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger import Entry, Ledger
@@ -17,13 +18,13 @@ REGISTRATION = {
 
 
 class Fingerprint:
-    """Stands in for a data fingerprint."""
+    """Stands in for the fingerprint of a dataset that is the content's own."""
 
     def __init__(self, content):
         self.content = content
 
     def keyed(self, key):
-        return f"{self.content}:{key.hex()}"[:64]
+        return th.fingerprint([f"{self.content} {number}" for number in range(10)]).keyed(key)
 
 
 def entry(query, kind="release", **changes):

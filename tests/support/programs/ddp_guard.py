@@ -32,8 +32,8 @@ from support.builders.holdouts import make_holdout
 SIZE = 501
 
 
-def data():
-    x = torch.linspace(-1, 1, SIZE)[:, None].repeat(1, 3)
+def data(shift=0.0):
+    x = torch.linspace(-1, 1, SIZE)[:, None].repeat(1, 3) + shift
     return TensorDataset(x, torch.arange(SIZE))
 
 
@@ -90,9 +90,11 @@ def main(folder, devices, scenario):
     guess = None
     if scenario == "guess":
         changes["mechanism"] = th.Thresholdout(threshold=0.0, sigma=0.01, guess="train")
-        guess = DataLoader(th.fixed_subset(data(), 101, seed=0), batch_size=25)
+        guess = DataLoader(th.fixed_subset(data(0.001), 101, seed=0), batch_size=25)
     if scenario == "exhausted":
         changes["budget"], options = 3, {"on_exhausted": "raise"}
+    if scenario == "foreign":
+        changes["fingerprint"] = th.fingerprint(data(0.001))
     lr = 0.1 if scenario == "train" else 0.0
     trainer = pl.Trainer(
         accelerator="cpu",
