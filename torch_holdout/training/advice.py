@@ -1,5 +1,6 @@
 """What to change in a module or callback that would publish a raw value: words and diffs."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from torch_holdout.training.marking import Finding
@@ -51,23 +52,25 @@ def public_advice(names: Iterable[str]) -> str:
 
 def not_public(findings: Iterable[Finding], public: Sequence[str]) -> list[Finding]:
     """Return the findings whose attribute is not declared public."""
-    return [each for each in findings if attribute_of(each.holder) not in public]
+    return [each for each in findings if attribute_of(each.holder) not in public or not each.holder]
 
 
 def attribute_of(holder: str) -> str:
     """Return the attribute in a holder's path.
 
     Example:
-        >>> attribute_of("Net.losses[0]"), attribute_of("")
+        >>> attribute_of("Net.losses[0]"), attribute_of("the closure of f.<locals>.g")
         ('losses', '')
     """
-    return holder.partition(".")[2].partition("[")[0]
+    attribute = re.match(r"\w+(?:[.]\w+)*[.](\w+)(?:\[|$)", holder)
+    return attribute[1] if attribute else ""
 
 
 def refusal(code: str, findings: Sequence[Finding]) -> str:
     """Return the message about what a step or hook did with the holdout's batch; never a value."""
     listed = "\n".join(f"- {finding}" for finding in findings)
-    harmless = [attribute_of(f.holder) for f in findings if f.holder and not f.of_model]
+    harmless = [attribute_of(f.holder) for f in findings if not f.of_model]
+    harmless = [attribute for attribute in harmless if attribute]
     return (
         f"Expected `{code}` to leave nothing of the holdout's batch behind but what it returns, "
         f"but in its first batch:\n{listed}\nValues are not shown here.{public_advice(harmless)} "

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch_holdout.errors import UnguardedLogError
 from torch_holdout.training.advice import not_public, refusal
-from torch_holdout.training.looking import look_at
+from torch_holdout.training.looking import holds_marks, look_at
+from torch_holdout.training.marking import Finding
+from torch_holdout.training.pooled import require_own_values
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks
@@ -19,12 +21,8 @@ class FirstBatches:
     """
 
     def __init__(self) -> None:
-        self._seen: set[bool] = set()  # True: in a sanity check
+        self._shown: set[tuple[bool, str]] = set()  # in a sanity check or not, what
         self.looking = False
-
-    def passed(self, trainer: Any) -> None:
-        """Note that a pass has ended; the next ones of its kind are not looked at."""
-        self._seen.add(trainer.sanity_checking)
 
     def show(
         self,
@@ -40,19 +38,30 @@ class FirstBatches:
 
         ``used`` says whether the result counts: then it is computed once more, unmarked.
         """
-        if trainer.sanity_checking in self._seen:
+        if (trainer.sanity_checking, name) in self._shown:
             return run(batch)
-        owners = [*trainer.lightning_module.modules(), *trainer.callbacks]
-        self.looking = True
-        try:
-            looked = look_at(run, batch, owners, repeat=used)
-        finally:
-            self.looking = False
-        if looked.trouble:
-            guard._warn_once(f"what `{name}` keeps could not be checked: {looked.trouble}")
-        if findings := not_public(looked.findings, guard.public):
-            message = refusal(name, findings)
-            if guard.unguarded == "raise":
-                raise UnguardedLogError(message)
-            guard._warn_once(message)
-        return looked.result
+        self._shown.add((trainer.sanity_checking, name))
+        connector = getattr(trainer, "_logger_connector", None)
+        owners = [*trainer.lightning_module.modules(), *trainer.callbacks, connector]
+
+        def refuse(findings: list[Finding]) -> None:
+            findings = not_public(findings, guard.public)
+            if findings and guard.unguarded == "raise":
+                raise UnguardedLogError(refusal(name, findings))
+            if findings:
+                guard._warn_once(refusal(name, findings))
+
+        def excuse(trouble: str) -> None:
+            guard._warn_once(f"what `{name}` keeps could not be checked: {trouble}")
+
+        def run_seen(batch: Any) -> Any:
+            self.looking = holds_marks(batch)
+            try:
+                return run(batch)
+            finally:
+                self.looking = False
+
+        result = look_at(run_seen, batch, owners, repeat=used, refuse=refuse, excuse=excuse)
+        if name.endswith("_step"):
+            require_own_values(run, batch, result, owners)
+        return result

@@ -258,8 +258,8 @@ class HoldoutGuardHooks:
             return
         own = self._holdout_step(module)
         run = own or functools.partial(step, **kwargs)
-        sanity, first = trainer.sanity_checking, not evaluation.started
-        if first and not sanity:
+        sanity = trainer.sanity_checking
+        if not (evaluation.started or sanity):
             evaluation.look_at_weights()
             for batch in guess_batches(trainer, self.holdout, self.guess_dataloaders):
                 evaluation.add_guess(run(batch, *args[1:]))
@@ -269,7 +269,6 @@ class HoldoutGuardHooks:
             lambda batch: run(batch, *args[1:]),
             args[0],
             trainer,
-            first=first,
             used=not sanity,
         )
         evaluation.add(output)
@@ -277,7 +276,7 @@ class HoldoutGuardHooks:
             evaluation.look_when_complete()
 
     def _guarded_hook(
-        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, *, first: bool
+        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, *, used: bool
     ) -> Any:
         method: Any = getattr(hook, "func", hook)
         return self._shown(
@@ -285,21 +284,20 @@ class HoldoutGuardHooks:
             lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
             args[place],
             trainer,
-            first=first,
-            used=False,
+            used=used,
         )
 
-    def _shown(
-        self, name: str, run: Step, batch: Any, trainer: Any, *, first: bool, used: bool
-    ) -> Any:
+    def _shown(self, name: str, run: Step, batch: Any, trainer: Any, *, used: bool) -> Any:
+        """Run code of the user's; the first time in a stage, look at what it does to its batch."""
+
         def run_once(batch: Any) -> Any:
             result = run(batch)
             self._refuse_metrics()  # it names them better than a look does
             return result
 
-        if first and self._looks:
-            return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
-        return run_once(batch)
+        if not self._looks:
+            return run_once(batch)
+        return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
 
     def _refuse_metrics(self) -> None:
         """Raise if the module's own metrics were updated, or reset them: they could be read raw."""
@@ -321,7 +319,6 @@ class HoldoutGuardHooks:
         evaluation, self._evaluation = self._evaluation, None
         if evaluation is None:
             return
-        self._first_batches.passed(trainer)
         self._refuse_metrics()  # also those updated in a hook after the last step
         if trainer.sanity_checking:
             return

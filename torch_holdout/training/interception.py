@@ -33,8 +33,9 @@ class Interception:
         results: The result collections of the Trainer's loops.
         step: Name of the wrapped method, ``validation_step`` or ``test_step``.
         on_step: Called as ``on_step(original, args, kwargs)`` instead of the step.
-        on_hook: Called as ``on_hook(original, args, place of the batch)`` instead of a hook that
-            gets the batch.
+        datamodule: The run's, if it has one; it may have hooks that get the batch too.
+        on_hook: Called instead of a hook that gets the batch, with the original, its arguments,
+            where ``batch`` and ``loader`` are among them, and whether the result is ``used``.
         on_log: Called with the key and the value before anything is logged; false drops it.
     """
 
@@ -46,7 +47,8 @@ class Interception:
         results: list[Any],
         step: str,
         on_step: Callable[[Step, tuple[Any, ...], dict[str, Any]], Any],
-        on_hook: Callable[[Step, tuple[Any, ...], int], Any],
+        datamodule: Any,
+        on_hook: Callable[..., Any],
         on_log: Callable[[str, Any], bool],
     ) -> None:
         self._saved: list[tuple[Any, str, Any]] = []
@@ -57,6 +59,8 @@ class Interception:
         for owner in (module, *callbacks):
             self._replace(owner, "log", module, self._trapped_log)
             self._wrap_hooks(owner, step.removesuffix("_step"), on_hook)
+        if datamodule is not None:
+            self._wrap_hooks(datamodule, step.removesuffix("_step"), on_hook)
         for check in ("to_tensor", "check_allowed", "check_not_nested"):
             name = f"_LightningModule__{check}"
             if hasattr(module, name):
@@ -105,24 +109,34 @@ class Interception:
             original(*args, **kwargs)
 
     def _wrap_hooks(self, owner: Any, stage: str, on_hook: Callable[..., Any]) -> None:
-        first = 0 if isinstance(owner, nn.Module) else 2  # callbacks get Trainer and module before
-        for hook, batch in (
-            (f"on_{stage}_batch_start", first),
-            (f"on_{stage}_batch_end", first + 1),
+        """Wrap those hooks that get a batch and are not Lightning's own."""
+        # Where the batch and the loader's number are; callbacks get Trainer and module first.
+        first = 0 if hasattr(owner, "on_after_batch_transfer") else 2
+        for hook, batch, loader, used in (
+            (f"on_{stage}_batch_start", first, first + 2, False),
+            (f"on_{stage}_batch_end", first + 1, first + 3, False),
+            ("on_before_batch_transfer", 0, 1, True),
+            ("transfer_batch_to_device", 0, 2, True),
+            ("on_after_batch_transfer", 0, 1, True),
         ):
             original = getattr(owner, hook, None)
             if original is not None and str(original.__module__).split(".")[0] not in _LIGHTNING:
-                self._replace(owner, hook, owner, partial(_with_place, on_hook, batch))
+                places = {"batch": batch, "loader": loader, "used": used}
+                self._replace(owner, hook, owner, partial(_with_places, on_hook, places))
 
     def _replace(self, owner: Any, name: str, origin: Any, function: Callable[..., Any]) -> None:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, _Replacement(origin, name, function))
 
 
-def _with_place(
-    on_hook: Callable[..., Any], batch: int, original: Step, args: tuple[Any, ...], kwargs: Any
+def _with_places(
+    on_hook: Callable[..., Any],
+    places: dict[str, Any],
+    original: Step,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    return on_hook(functools.partial(original, **kwargs), args, batch)
+    return on_hook(functools.partial(original, **kwargs), args, **places)
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any]:

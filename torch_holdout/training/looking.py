@@ -5,7 +5,6 @@ import copy
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,75 +12,100 @@ from torch import Tensor
 
 from torch_holdout._noise.generators import GeneratorStates
 from torch_holdout.errors import HoldoutError
-from torch_holdout.training.marking import Finding, Look, holds_tensors, is_marked, unmarked
+from torch_holdout.training.marking import (
+    Finding,
+    Look,
+    MarkedFactories,
+    holds_tensors,
+    is_marked,
+    plain_copy,
+)
+from torch_holdout.training.places import Place
 
 _LARGEST = 10**6  # elements of buffers that are copied to put them back
 _DEEPEST = 6
-
-
-@dataclass(frozen=True)
-class Looked:
-    """What a look gave: the code's result without marks, and what was found."""
-
-    result: Any
-    findings: list[Finding]
-    trouble: str = ""  # why nothing, or not everything, could be seen
+_BATCH = Place("", 0, "the batch itself")
 
 
 def look_at(
-    run: Callable[[Any], Any], batch: Any, owners: Iterable[Any], *, repeat: bool
-) -> Looked:
-    """Run code on a marked copy of a batch; put back the attributes of ``owners`` if it kept some.
+    run: Callable[[Any], Any],
+    batch: Any,
+    owners: Iterable[Any],
+    *,
+    repeat: bool,
+    refuse: Callable[[list[Finding]], None],
+    excuse: Callable[[str], None],
+) -> Any:
+    """Run code on a marked copy of a batch and return its result, without marks.
+
+    What the code did to the attributes of ``owners`` is undone if anything was found.
 
     Args:
         run: The code, a function of the batch.
         batch: Any nesting of tensors.
-        owners: Modules and callbacks, whose attributes the code may set.
+        owners: Modules, callbacks and others whose attributes the code may set.
         repeat: Whether the result will be used: then the code runs once more on the batch itself,
             with attributes and generators put back, because marked tensors may take other kernels.
+        refuse: Called with what was found, before the code runs again; it may raise.
+        excuse: Called with the reason if not everything could be seen.
 
     Example:
-        >>> seen = []
-        >>> looked = look_at(lambda x: seen.append(x) or x + 1, torch.zeros(2), [], repeat=True)
-        >>> looked.result, len(looked.findings)
-        (tensor([1., 1.]), 1)
+        >>> seen, found = [], []
+        >>> step = lambda x: seen.append(x) or x + 1
+        >>> look_at(step, torch.zeros(2), [], repeat=True, refuse=found.extend, excuse=print)
+        tensor([1., 1.])
+        >>> len(found)
+        1
     """
     look = Look()
     marked = _marked(look, batch)
-    if not is_marked_deep(marked):
-        return Looked(run(batch), [], f"its batch ({type(batch).__name__}) holds no tensors")
-    before = _Before(owners)
+    if not holds_marks(marked):
+        excuse(f"its batch ({type(batch).__name__}) holds no tensors")
+        return run(batch)
+    before = Before(owners)
     trouble, result = "", None
     try:
-        with _eager():
+        with _eager(), MarkedFactories():
             output = run(marked)
         if holds_tensors(output) and not is_marked(output):
             trouble = "its result cannot be followed to the batch (scripted or foreign code)"
-        result = unmarked(output)
+        result = plain_copy(output)
         del output
     except HoldoutError:
         before.put_back()
         raise
     except Exception as error:
-        trouble = f"it raised {type(error).__name__} on marked tensors"
+        trouble, repeat = f"it raised {type(error).__name__} on marked tensors", True
     del marked
     findings = look.end()
-    failed = trouble.startswith("it raised")
-    if findings or failed or repeat:
+    if findings or repeat:
         before.put_back()
-    if (failed and not findings) or repeat:
-        result = run(batch)
-    return Looked(result, findings, trouble)
+    if findings:
+        refuse(findings)
+    if trouble:
+        excuse(trouble)
+    return run(batch) if repeat else result
 
 
-def is_marked_deep(batch: Any) -> bool:
+def run_aside(run: Callable[[Any], Any], batch: Any, owners: Iterable[Any]) -> Any:
+    """Run code whose result only serves a comparison, and put everything back; None if it fails."""
+    before = Before(owners)
+    try:
+        return run(batch)
+    except Exception:  # it may not take every batch
+        return None
+    finally:
+        before.put_back()
+
+
+def holds_marks(batch: Any) -> bool:
     """Whether anything in a batch was marked, also in an object's attributes."""
     if is_marked(batch):
         return True
     if isinstance(batch, Mapping):
-        return any(is_marked_deep(part) for part in batch.values())
+        return any(holds_marks(part) for part in batch.values())
     if isinstance(batch, list | tuple):
-        return any(is_marked_deep(part) for part in batch)
+        return any(holds_marks(part) for part in batch)
     return any(is_marked(part) for part in getattr(batch, "__dict__", {}).values())
 
 
@@ -89,7 +113,7 @@ def _marked(look: Look, value: Any, depth: int = 0) -> Any:
     """Return a copy of a batch with its tensors marked; what cannot be copied stays as it is."""
     if isinstance(value, Tensor):
         with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):
-            return look.mark(value.detach().clone())
+            return look.mark(value.detach().clone(), place=_BATCH)
         return value
     if depth > _DEEPEST or value is None or isinstance(value, str | bytes | int | float):
         return value
@@ -132,7 +156,7 @@ def _eager() -> Iterator[None]:
             yield
 
 
-class _Before:
+class Before:
     """Attributes, small buffers and generators as they were, to be put back."""
 
     def __init__(self, owners: Iterable[Any]) -> None:

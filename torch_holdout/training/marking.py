@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 
 from torch_holdout.training.places import Place, calling_package, calling_place, holder_of
 
@@ -31,6 +32,7 @@ _BLANK = frozenset(
     } | {f"new_{kind}" for kind in ("zeros", "ones", "empty", "full", "empty_strided", "tensor")}
 )  # fmt: skip
 _BY_FIRST = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "type"})
+_FACTORIES = (torch.tensor, torch.asarray, torch.full, torch.scalar_tensor)
 # Libraries that compute and keep nothing: what they read decides how they compute.
 _COMPUTE = ("torch", "torchmetrics", "transformers", "torchvision", "timm", "einops")
 _PLAIN = (Tensor, nn.Parameter, getattr(nn, "Buffer", Tensor))
@@ -61,6 +63,7 @@ class Marked(Tensor):
 
     _look: "Look | None" = None
     _of_model = False
+    _fresh = False  # whether its memory is its own, not that of a tensor which is not marked
 
     @classmethod
     def __torch_function__(
@@ -81,9 +84,11 @@ class Marked(Tensor):
             look.write(target, of_model)
             return _plainly(func, args, kwargs)
         result = _plainly(func, args, kwargs)
-        if name in _BLANK or (name in _BY_FIRST and not isinstance(args[0], Marked)):
+        if name in _BY_FIRST and not isinstance(args[0], Marked):
             return unmarked(result)
-        return look.mark(result, of_model)
+        if name in _BLANK and not is_marked((args[1:], kwargs)):
+            return unmarked(result)
+        return look.mark(result, of_model, _borrowed((args, kwargs)))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return self._as_text("__repr__")
@@ -98,6 +103,21 @@ class Marked(Tensor):
         if self._look is not None and not self._look.ended:
             self._look.record(f"{name.strip('_')}() shows a value as text", self._of_model)
         return HIDDEN
+
+
+class MarkedFactories(TorchFunctionMode):
+    """Marks what ``torch.tensor`` and its like copy from marked tensors, which they hide."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run a torch function; mark the result of one that makes tensors of given values."""
+        kwargs = kwargs or {}
+        if func not in _FACTORIES:
+            return func(*args, **kwargs)
+        look, of_model = _origin((args, kwargs))
+        result = func(*args, **kwargs)
+        return result if look is None else look.mark(result, of_model)
 
 
 @final
@@ -121,18 +141,32 @@ class Look:
     def __init__(self) -> None:
         self.ended = False
         self._found: list[Finding] = []
-        self._made: list[tuple[weakref.ref[Any], Place, bool]] = []
+        self._made: list[_Made] = []
+        self._memory: list[tuple[Any, _Made]] = []
         self._writes: list[_Write] = []
 
-    def mark(self, result: Any, of_model: bool = False) -> Any:
-        """Mark the tensors of a result, which may be a sequence of them."""
+    def mark(
+        self,
+        result: Any,
+        of_model: bool = False,
+        borrowed: frozenset[int] = frozenset({0}),
+        place: Place | None = None,
+    ) -> Any:
+        """Mark the tensors of a result, which may be a sequence of them.
+
+        ``borrowed`` is the memory of tensors that are not marked, which results may share.
+        """
         if isinstance(result, Tensor):
             marked = result if isinstance(result, Marked) else result.as_subclass(Marked)
             marked._look, marked._of_model = self, of_model
-            self._made.append((weakref.ref(marked), calling_place(), of_model))
+            marked._fresh = _memory(marked) not in borrowed
+            made = _Made(weakref.ref(marked), place or calling_place(), of_model)
+            self._made.append(made)
+            if marked._fresh:
+                self._memory.append((_reference(marked), made))
             return marked
         if isinstance(result, list | tuple) and any(isinstance(part, Tensor) for part in result):
-            parts = [self.mark(part, of_model) for part in result]
+            parts = [self.mark(part, of_model, borrowed) for part in result]
             # Named tuples of torch take one sequence, those of Python several arguments.
             return type(result)._make(parts) if hasattr(result, "_make") else type(result)(parts)
         return result
@@ -175,7 +209,10 @@ class Look:
         findings = [*self._found, *self._kept(), *self._overwritten()]
         for write in reversed(self._writes):
             write.undo()
-        self._made, self._writes = [], []
+        for memory, _ in self._memory:
+            if not memory.expired():  # whoever keeps it keeps nothing
+                torch.UntypedStorage._new_with_weak_ptr(memory.cdata).fill_(0)  # type: ignore[attr-defined]
+        self._made, self._memory, self._writes = [], [], []
         return list(dict.fromkeys(findings))
 
     def _tracked(self, value: Any, of_model: bool) -> Any:
@@ -183,20 +220,26 @@ class Look:
         if isinstance(value, list):
             value = _Numbers(value)
         if isinstance(value, _Numbers | np.ndarray):
-            self._made.append((weakref.ref(value), calling_place(), of_model))
+            self._made.append(_Made(weakref.ref(value), calling_place(), of_model))
         return value
 
-    def _alive(self) -> list[tuple[Any, Place, bool]]:
-        alive = [(made(), place, of_model) for made, place, of_model in self._made]
-        return [each for each in alive if each[0] is not None]
+    def _alive(self) -> bool:
+        return any(made.value() is not None for made in self._made) or any(
+            not memory.expired() for memory, _ in self._memory
+        )
 
     def _kept(self) -> list[Finding]:
-        alive = self._alive()
-        ours = {id(alive)} | {id(each) for each in alive}
-        findings = []
-        for index in range(len(alive)):
-            holder = holder_of(alive[index][0], ours)
-            findings.append(Finding(f"{holder} keeps a value", *alive[index][1:], holder))
+        findings, named = [], set()
+        for made in self._made:
+            if (value := made.value()) is not None:
+                holder = holder_of(value, set())
+                what = f"{holder} keeps a value"
+                findings.append(Finding(what, made.place, made.of_model, holder))
+                named.add(_reference(value).cdata if isinstance(value, Tensor) else 0)
+        for memory, made in self._memory:
+            if not memory.expired() and memory.cdata not in named:
+                what = "something that shares its memory keeps a value"
+                findings.append(Finding(what, made.place, made.of_model))
         return findings
 
     def _overwritten(self) -> list[Finding]:
@@ -214,13 +257,21 @@ class Look:
         return findings
 
 
+class _Made(NamedTuple):
+    """A value that was made, and where."""
+
+    value: "weakref.ref[Any]"
+    place: Place
+    of_model: bool
+
+
 class _Write:
     """A write into a tensor that is not marked; it can be undone while the memory is there."""
 
     def __init__(self, target: Tensor, place: Place, of_model: bool) -> None:
         self.place, self.of_model = place, of_model
         self.target = weakref.ref(target)
-        self.storage: Any = StorageWeakRef(target.untyped_storage())  # type: ignore[no-untyped-call]
+        self.storage = _reference(target)
         self._kind = type(target)
         self._geometry = target.storage_offset(), target.shape, target.stride()
         self._before = target.detach().clone()
@@ -295,23 +346,48 @@ def _by_a_library(name: str) -> bool:
     return caller.split(".", 1)[0] in _COMPUTE
 
 
+def _borrowed(values: Any) -> frozenset[int]:
+    """Return the memory of the tensors that are not marked, or share that of such."""
+    others = (t for t in _tensors(values) if not (isinstance(t, Marked) and t._fresh))
+    return frozenset({0, *(_memory(tensor) for tensor in others)})
+
+
+def _reference(tensor: Tensor) -> Any:
+    """Return a weak reference to a tensor's memory."""
+    storage = _plainly(Tensor.untyped_storage, (tensor,), {})
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _memory(tensor: Tensor) -> int:
+    """Return the address of a tensor's memory object; 0 if it has none."""
+    try:
+        return int(_plainly(Tensor.untyped_storage, (tensor,), {})._cdata)
+    except (RuntimeError, NotImplementedError):  # sparse
+        return 0
+
+
 def _plainly(func: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **kwargs)
 
 
 def unmarked(value: Any) -> Any:
-    """Return a value, or a container of values, without marks.
+    """Return a value without its mark."""
+    return _plainly(Tensor.as_subclass, (value, Tensor), {}) if is_marked(value) else value
+
+
+def plain_copy(value: Any) -> Any:
+    """Return a copy of a step's result without marks.
 
     Example:
-        >>> unmarked({"loss": Look().mark(torch.ones(1))})
+        >>> plain_copy({"loss": Look().mark(torch.ones(1))})
         {'loss': tensor([1.])}
     """
     if isinstance(value, Marked):
         with torch._C.DisableTorchFunctionSubclass():
-            return value.as_subclass(Tensor)
+            return value.as_subclass(Tensor).clone()
     if isinstance(value, dict):
-        return {key: unmarked(part) for key, part in value.items()}
+        return {key: plain_copy(part) for key, part in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(unmarked(part) for part in value)
+        return type(value)(plain_copy(part) for part in value)
     return value

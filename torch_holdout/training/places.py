@@ -30,6 +30,8 @@ class Place(NamedTuple):
     function: str
 
     def __str__(self) -> str:
+        if not self.line:
+            return self.function
         folder, name = os.path.split(self.file)
         return f"{os.path.join(os.path.basename(folder), name)}:{self.line} in {self.function}"
 
@@ -50,7 +52,7 @@ def calling_place() -> Place:
         innermost = innermost or place
         if not is_library(file):
             return place
-    return innermost or Place("?", 0, "?")
+    return innermost or Place("", 0, "an unknown place")
 
 
 def is_library(file: str) -> bool:
@@ -77,11 +79,10 @@ def holder_of(kept: Any, ignored: set[int]) -> str:
     The path is empty if only this package keeps it.
 
     Example:
-        >>> class Net(torch.nn.Module): ...
-        >>> net, kept = Net(), torch.zeros(1)
+        >>> net, kept = torch.nn.Module(), torch.zeros(1)
         >>> net.losses = [kept]
         >>> holder_of(kept, {id(globals())})
-        'Net.losses[0]'
+        'Module.losses[0]'
     """
     queue = deque([(kept, "", 0)])
     known = {id(kept)}

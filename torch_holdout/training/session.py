@@ -40,6 +40,7 @@ class GuardSession:
             results=_results_of(trainer),
             step=step,
             on_step=partial(self._route, trainer),
+            datamodule=trainer.datamodule,
             on_hook=partial(self._hook, trainer),
             on_log=partial(self._may_log, trainer),
         )
@@ -79,12 +80,14 @@ class GuardSession:
             guard._watch.count()  # a public loader may update the module's own metrics
         return output
 
-    def _hook(self, trainer: Any, hook: Step, args: tuple[Any, ...], batch: int) -> Any:
-        """Show a hook of the user's marked data, in the first batch of a guarded loader."""
-        index, loader = args[batch + 1], args[batch + 2] if len(args) > batch + 2 else 0
+    def _hook(
+        self, trainer: Any, hook: Step, args: tuple[Any, ...], batch: int, loader: int, used: bool
+    ) -> Any:
+        """Show a hook of the user's marked data of a guarded loader, the first time."""
+        index = args[loader] if len(args) > loader else 0
         for guard in self._guards:
-            if guard.dataloader_idx == loader and _evaluating(trainer):
-                return guard._guarded_hook(trainer, hook, args, batch, first=index == 0)
+            if guard.dataloader_idx == index and _evaluating(trainer):
+                return guard._guarded_hook(trainer, hook, args, batch, used=used)
         return hook(*args)
 
     def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
