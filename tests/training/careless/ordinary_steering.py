@@ -93,9 +93,7 @@ def loop_over_classes(pl):
             losses = torch.zeros(len(x))
             for label in torch.unique(y).tolist():
                 chosen = y == label
-                losses[chosen] = functional.cross_entropy(
-                    self(x[chosen]), y[chosen], reduction="none"
-                )
+                losses[chosen] = super().losses((x[chosen], y[chosen]))
             return losses
 
     return Net()

@@ -106,7 +106,7 @@ def buffer_by_scatter(pl):
     return buffered(pl, write, torch.zeros(BATCH), lambda kept: kept.mean())
 
 
-@careless("kept")
+@careless()
 def buffer_by_data(pl):
     def write(kept, loss):
         kept.data = loss.mean()  # <-
@@ -114,7 +114,7 @@ def buffer_by_data(pl):
     return buffered(pl, write, torch.zeros(()))
 
 
-@careless("kept")
+@careless()
 def buffer_by_set(pl):
     def write(kept, loss):
         kept.set_(loss.mean())  # <-
