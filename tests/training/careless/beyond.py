@@ -3,11 +3,9 @@
 Each needs code that means to go round the tensor: none is something people write by accident.
 """
 
-import ctypes
 import subprocess
 import sys
 
-import numpy as np
 import torch
 
 from training.careless.patterns import X, Y, register, small
@@ -16,27 +14,48 @@ PATTERNS = []
 beyond = register(PATTERNS, net="none")
 
 
+@torch.jit.script
+def scripted_mean(values: torch.Tensor) -> torch.Tensor:
+    return values.mean()
+
+
 @beyond()
-def dlpack_capsule(pl):
+def scripted_function(pl):
+    """A scripted or foreign function gives plain tensors; the guard says so for a whole step."""
+
     class Net(small(pl)):
         def careless(self, batch, loss):
-            self.kept = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(loss))
+            self.kept = scripted_mean(loss)
 
         def later(self):
-            return self.kept.mean()
+            return self.kept
 
     return Net()
 
 
 @beyond()
-def raw_pointer(pl):
+def marks_turned_off(pl):
     class Net(small(pl)):
         def careless(self, batch, loss):
-            address = ctypes.cast(loss.data_ptr(), ctypes.POINTER(ctypes.c_float))
-            self.kept = np.ctypeslib.as_array(address, (len(loss),)).copy()
+            with torch._C.DisableTorchFunctionSubclass():
+                self.kept = float(loss.mean())
 
         def later(self):
-            return self.kept.mean()
+            return self.kept
+
+    return Net()
+
+
+@beyond()
+def whole_numbers_of_the_batch_alone(pl):
+    """Lengths, masks and labels may be read: code has to. They do not depend on the model."""
+
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            self.kept = [number + 0 for number in (batch[1] * 2**24).long().tolist()]
+
+        def later(self):
+            return self.kept[0] / 2**24
 
     return Net()
 
@@ -81,6 +100,21 @@ def only_in_a_later_batch(pl):
             if batch_idx == 1 and self.global_step:
                 self.kept = loss.mean()
             return {"val_loss": loss}
+
+        def later(self):
+            return self.kept
+
+    return Net()
+
+
+@beyond()
+def only_in_a_later_epoch(pl):
+    class Net(small(pl)):
+        kept = None
+
+        def careless(self, batch, loss):
+            if self.current_epoch:
+                self.kept = loss.mean()
 
         def later(self):
             return self.kept

@@ -25,6 +25,7 @@ class Case:
     val: Any = None
     trainer: dict = field(default_factory=dict)
     guard: dict = field(default_factory=dict)
+    unseen: bool = False  # whether the guard says that it could not look
     run: Callable | None = None  # called with (trainer, module, train, val) instead of fit
 
 

@@ -178,7 +178,7 @@ def generator_that_waits(pl):
     return net
 
 
-@careless("problem")
+@careless("TooLargeError")
 def exception_with_a_value(pl):
     class TooLargeError(Exception):
         pass
@@ -208,7 +208,7 @@ def deep_copy(pl):
     return Net()
 
 
-@careless("delayed")
+@careless("partial")
 def partial_for_later(pl):
     class Net(small(pl)):
         def careless(self, batch, loss):

@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 
 import torch
+import torchmetrics.functional as metrics
 
 from training.careless.patterns import register, small
 
@@ -242,3 +243,108 @@ def not_in_the_sanity_check(pl):
             return self.losses[-1]
 
     return Net(losses=[])
+
+
+@careless("kept")
+def gathered(pl):
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            self.kept = self.all_gather(loss)
+
+        def later(self):
+            return self.kept.mean()
+
+    return Net()
+
+
+@careless("kept")
+def result_of_an_autograd_function(pl):
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.mean()  # <-
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            self.kept = Same.apply(loss)  # <-
+
+        def later(self):
+            return self.kept
+
+    return Net()
+
+
+@careless("kept")
+def result_of_vmap(pl):
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            self.kept = torch.vmap(torch.abs)(loss)  # <-
+
+        def later(self):
+            return self.kept.mean()
+
+    return Net()
+
+
+@careless("kept")
+def result_of_compiled_code(pl):
+    @torch.compile(backend="eager")
+    def mean(values):
+        return values.mean()  # <-
+
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            self.kept = mean(loss)  # <-
+
+        def later(self):
+            return self.kept
+
+    return Net()
+
+
+@careless("kept")
+def results_of_functional_metrics(pl):
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            label = (batch[1] > 0.5).int()
+            self.kept = {
+                "accuracy": metrics.classification.binary_accuracy(loss, label),
+                "auroc": metrics.classification.binary_auroc(loss, label),
+                "calibration": metrics.classification.binary_calibration_error(loss, label),
+                "correlation": metrics.spearman_corrcoef(loss, batch[1]),
+                "error": metrics.mean_absolute_error(loss, torch.zeros_like(loss)),
+            }
+
+        def later(self):
+            return self.kept["error"]
+
+    return Net()
+
+
+@careless("kept", trainer={"inference_mode": False})
+def gradient_of_an_input(pl):
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            with torch.enable_grad():
+                x = batch[1].clone().requires_grad_()
+                self.kept = torch.autograd.grad(x.square().sum() / 2, x)[0]  # <-
+
+        def later(self):
+            return self.kept.mean()
+
+    return Net()
+
+
+@careless("weight", trainer={"inference_mode": False}, leaks=False)
+def gradient_of_the_weights(pl):
+    class Net(small(pl)):
+        def validation_step(self, batch, batch_idx):
+            with torch.enable_grad():
+                self.loss(batch).mean().backward()  # <-
+            return {"val_loss": self.loss(batch)}
+
+    return Net()

@@ -117,13 +117,13 @@ def log_of_a_mixin(pl):
 
 
 @careless("'mean'", "validation_step")
-def log_overridden_with_a_prefix(pl):
+def log_overridden_with_an_option(pl):
     class Net(small(pl)):
         def log(self, name, value, *args, **kwargs):
-            super().log(name.removeprefix("val_"), value, *args, **kwargs)
+            super().log(name, value, *args, **{"prog_bar": True, **kwargs})
 
         def careless(self, batch, loss):
-            type(self).log(self, "val_mean", loss.mean())
+            type(self).log(self, "mean", loss.mean())
 
     return Net()
 

@@ -125,14 +125,14 @@ def shared_and_reset(pl):
     return Net(mean=MeanMetric())
 
 
-@careless("tracker")
+@careless("MeanMetric")
 def tracker(pl):
     class Net(small(pl)):
         def on_validation_epoch_start(self):
             self.tracker.increment()
 
         def careless(self, batch, loss):
-            self.tracker.update(loss)
+            self.tracker.update(loss)  # <-
 
         def later(self):
             return self.tracker.compute()
@@ -140,11 +140,11 @@ def tracker(pl):
     return Net(tracker=MetricTracker(MeanMetric(), maximize=False))
 
 
-@careless("by_loader")
+@careless("MeanMetric")
 def default_dictionary(pl):
     class Net(small(pl)):
         def careless(self, batch, loss):
-            self.by_loader["val"].update(loss)
+            self.by_loader["val"].update(loss)  # <-
 
         def later(self):
             return self.by_loader["val"].compute()
@@ -152,14 +152,14 @@ def default_dictionary(pl):
     return Net(by_loader=defaultdict(MeanMetric))
 
 
-@careless("of_this_epoch")
+@careless("MeanMetric")
 def made_for_each_epoch(pl):
     class Net(small(pl)):
         def on_validation_epoch_start(self):
             self.of_this_epoch = MeanMetric()
 
         def careless(self, batch, loss):
-            self.of_this_epoch.update(loss)
+            self.of_this_epoch.update(loss)  # <-
 
         def later(self):
             return self.of_this_epoch.compute()
@@ -167,11 +167,11 @@ def made_for_each_epoch(pl):
     return Net()
 
 
-@careless("GLOBAL")
+@careless("MeanMetric")
 def global_metric(pl):
     class Net(small(pl)):
         def careless(self, batch, loss):
-            GLOBAL.update(loss)
+            GLOBAL.update(loss)  # <-
 
         def later(self):
             return GLOBAL.compute()
@@ -223,7 +223,7 @@ def in_a_callback(pl):
     return small(pl)(), [Keeps()]
 
 
-@careless("meter")
+@careless("AverageMeter")
 def own_meter(pl):
     class AverageMeter:
         def __init__(self):

@@ -5,6 +5,7 @@ from training.careless import (
     ordinary_generative,
     ordinary_losses,
     ordinary_models,
+    ordinary_steering,
     ordinary_trainers,
 )
 
@@ -13,6 +14,7 @@ FILES = (
     ordinary_generative,
     ordinary_losses,
     ordinary_batches,
+    ordinary_steering,
     ordinary_trainers,
 )
 CASES = [case for file in FILES for case in file.CASES]

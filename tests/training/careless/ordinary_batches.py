@@ -29,14 +29,14 @@ class Pairs(Dataset):
         return self.x[index], self.y[index]
 
 
-def collated(module, collate):
+def collated(module, collate, **options):
     """A case whose batches are what ``collate`` makes of stacked inputs and labels."""
 
     def batch(pairs):
         return collate(torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs]))
 
     train, val = (DataLoader(Pairs(seed), batch_size=BATCH, collate_fn=batch) for seed in (1, 2))
-    return Case(module=module, train=train, val=val)
+    return Case(module=module, train=train, val=val, **options)
 
 
 def unpacking(pl, unpack):
@@ -166,7 +166,7 @@ class Slots:
 
 @ordinary
 def batch_with_slots(pl):
-    return collated(unpacking(pl, lambda batch: (batch.x, batch.y)), Slots)
+    return collated(unpacking(pl, lambda batch: (batch.x, batch.y)), Slots, unseen=True)
 
 
 @ordinary

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -30,6 +30,8 @@ class Pattern:
         leaks: Whether Lightning's sinks hold the raw value when nothing guards.
         charged: Whether it comes after the answer of a pass that had no sanity check before.
         logger: "csv", or "tensorboard" where the pattern needs its methods.
+        raises: The class of the error.
+        trainer: Arguments of the Trainer.
     """
 
     build: Callable
@@ -39,6 +41,8 @@ class Pattern:
     leaks: bool = True
     charged: bool = False
     logger: str = "csv"
+    raises: str = "UnguardedLogError"
+    trainer: dict = field(default_factory=dict)
 
     @property
     def written(self):

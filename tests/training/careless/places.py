@@ -77,7 +77,7 @@ def attribute_of_the_class(pl):
     return Net()
 
 
-@careless("remembered")
+@careless("closure_list")
 def closure_list(pl):
     remembered = []
 
@@ -91,7 +91,7 @@ def closure_list(pl):
     return Net()
 
 
-@careless("remembered")
+@careless("closure_name")
 def closure_name(pl):
     remembered = None
 
@@ -134,7 +134,7 @@ def function_attribute(pl):
     return Net()
 
 
-@careless("tracker")
+@careless("Tracker.total")
 def helper_object(pl):
     class Tracker:
         def __init__(self):
@@ -171,7 +171,7 @@ def helper_with_slots(pl):
     return Net(slot=Slot())
 
 
-@careless("state")
+@careless("history")
 def three_levels_deep(pl):
     class Net(small(pl)):
         def careless(self, batch, loss):
@@ -234,7 +234,7 @@ def forward_hook(pl):
     return Net()
 
 
-@careless("captured")
+@careless("forward_hook_with_a_closure")
 def forward_hook_with_a_closure(pl):
     net = small(pl)()
     captured = {}

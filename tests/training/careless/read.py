@@ -1,5 +1,6 @@
 """Values that careless code reads on the host, as numbers or arrays, and decides on."""
 
+import ctypes
 import math
 import statistics
 import threading
@@ -109,6 +110,47 @@ def by_a_new_tensor(loss):
 @keeps
 def by_a_legacy_constructor(loss):
     return torch.FloatTensor([loss.mean()]).numpy()  # <-
+
+
+@keeps
+def by_as_tensor(loss):
+    return torch.as_tensor(loss.mean(), dtype=torch.float64).numpy()  # <-
+
+
+@keeps
+def by_asarray(loss):
+    return torch.asarray(loss, copy=True).numpy()  # <-
+
+
+@keeps
+def by_a_parameter(loss):
+    return torch.nn.Parameter(loss.clone(), requires_grad=False).numpy()  # <-
+
+
+@keeps
+def by_another_class(loss):
+    return loss.as_subclass(torch.Tensor).mean().item()  # <-
+
+
+@keeps
+def by_collating(loss):
+    return torch.utils.data.default_collate([loss, loss]).mean().item()  # <-
+
+
+@keeps
+def by_dlpack(loss):
+    return np.from_dlpack(loss).copy()  # <-
+
+
+@keeps
+def by_a_dlpack_capsule(loss):
+    return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(loss.clone()))
+
+
+@keeps
+def by_a_pointer(loss):
+    address = ctypes.cast(loss.data_ptr(), ctypes.POINTER(ctypes.c_float))  # <-
+    return np.ctypeslib.as_array(address, (len(loss),)).copy()
 
 
 @keeps

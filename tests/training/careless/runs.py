@@ -59,7 +59,7 @@ def run(pattern, namespace, folder, *, sanity=0, guarded=True, looks=True, **opt
         default_root_dir=folder / "own",
         num_sanity_val_steps=sanity,
         log_every_n_steps=1,
-        **FEW,
+        **{**FEW, **pattern.trainer},
     )
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("always")
