@@ -34,14 +34,13 @@ from torch_holdout.training.requirements import (
     budget_spent,
     checked_indices,
     checked_public,
-    listed,
     require_batches,
-    require_in_order,
     require_loggable,
     require_own_examples,
     require_releases_left,
     require_whole_loader,
 )
+from torch_holdout.training.runs import GuardedRun, explain_epoch_end, require_step
 from torch_holdout.training.session import GuardSession
 
 _log = logging.getLogger("torch_holdout")
@@ -54,6 +53,7 @@ class HoldoutGuardHooks:
     """
 
     _session: GuardSession | None = None  # from setup to teardown
+    _current: GuardedRun | None = None  # likewise
 
     def __init__(
         self,
@@ -160,6 +160,12 @@ class HoldoutGuardHooks:
         """Check the Trainer and the holdout before anything runs, then intercept the module."""
         if not self._applies(stage):
             return
+        if self._session is not None:
+            raise InvalidArgumentError(
+                f"Expected the guard of holdout {self.holdout.name!r} in one run at a time, but "
+                f"its Trainer is still running. Start the other run when this one has ended, or "
+                f"give it a module and a HoldoutGuard of its own. Nothing was charged."
+            )
         require_whole_loader(trainer, self.stage)
         require_own_examples(trainer)
         guards = [
@@ -168,6 +174,7 @@ class HoldoutGuardHooks:
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
         step = "validation_step" if self.stage == "validate" else "test_step"
+        require_step(pl_module, step)
         require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
         if stage == "fit":
@@ -175,6 +182,7 @@ class HoldoutGuardHooks:
         self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
+        self._current = GuardedRun(trainer, self.holdout, self.stage, self.dataloader_idx)
         if guards[0] is self:
             self._session = GuardSession(guards, trainer, pl_module, step)
         else:
@@ -182,14 +190,20 @@ class HoldoutGuardHooks:
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Put the module and the callbacks back as they were."""
-        self._end_session()
+        self._end_session(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Put everything back also when the run fails: Lightning calls no teardown then."""
-        self._end_session()
+        explain_epoch_end(pl_module, exception)
+        self._end_session(trainer)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Show a resumed run its last values (not through ``log``: a stale one would win)."""
+        """Check the loader, and show a resumed run its last values.
+
+        Not through ``log``: a stale one would win.
+        """
+        if self._current is not None and (reason := self._current.training_starts()):
+            self._warn_once(reason)
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
 
@@ -199,11 +213,18 @@ class HoldoutGuardHooks:
             sanity = trainer.sanity_checking
             batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
             self._joined().require_guarded(len(batches), self.stage)
+            self._running().check_loader()
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
         if self.stage == "test":
             self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
+            self._running().check_loader()
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Say so if a fit that trained has never asked the holdout."""
+        if self._current is not None and (reason := self._current.fit_ends()):
+            self._warn_once(reason)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
@@ -226,18 +247,18 @@ class HoldoutGuardHooks:
     # ---- during a pass
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
-        validating = self.stage == "validate"
-        loaders = trainer.val_dataloaders if validating else trainer.test_dataloaders
-        own = [*listed(loaders)][self.dataloader_idx : self.dataloader_idx + 1]
-        for loader in own:
-            require_in_order(loader, self.holdout.statistics)
         if isinstance(trainer.strategy.model, DistributedDataParallel):
             # DDP shares buffers before the next step. Inside an accumulation it would not, and the
             # ranks would evaluate with a BatchNorm of their own each.
             trainer.strategy.model.require_forward_param_sync = True
         rank, world = rank_and_world()
         self._evaluation = Evaluation(
-            self.holdout, pl_module, version=self.version, rank=rank, world=world
+            self.holdout,
+            pl_module,
+            version=self.version,
+            rank=rank,
+            world=world,
+            loader=self._running().loader,
         )
         self._watch = MetricWatch([pl_module, *trainer.callbacks])
 
@@ -284,6 +305,7 @@ class HoldoutGuardHooks:
             return
         with named_run(self.run or current_run() or self._started_as):
             self.answers = evaluation.ask()
+        self._running().asked = True
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
@@ -324,11 +346,23 @@ class HoldoutGuardHooks:
             raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
         return self._session
 
-    def _end_session(self) -> None:
-        self._evaluation, self._watch = None, MetricWatch([])
+    def _running(self) -> GuardedRun:
+        if self._current is None:
+            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
+        return self._current
+
+    def _end_session(self, trainer: Any) -> None:
+        if self._current is None or trainer is not self._current.trainer:
+            return  # another run, refused while this one goes on
+        self._evaluation, self._watch, self._current = None, MetricWatch([]), None
         if self._session is not None:
             self._session.restore()
             self._session = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy made during a run is not part of it.
+        parts = ("_session", "_current", "_evaluation")
+        return {**vars(self), **dict.fromkeys(parts), "_watch": MetricWatch([])}
 
     def _warn_once(self, what: str) -> None:
         if what not in self._warned:

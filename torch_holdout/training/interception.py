@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from torchmetrics import Metric
 
+from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.training.metric import ReusableHoldoutMetric
 
 _LONGEST = 1000  # how far a plain list or dictionary is searched
@@ -37,6 +38,12 @@ class Interception:
         on_step: Callable[[Step, tuple[Any, ...], dict[str, Any]], Any],
         on_log: Callable[[str, Any], bool],
     ) -> None:
+        if isinstance(vars(module).get(step), _Replacement):
+            raise InvalidArgumentError(
+                f"Expected a module that no other guarded run uses, but {type(module).__name__} is "
+                f"in one that has not ended. Start this run after it, or with a copy of the "
+                f"module. Nothing was charged."
+            )
         self._saved: list[tuple[Any, str, Any]] = []
         self._open = False
         original_step: Step = getattr(module, step)

@@ -1,0 +1,117 @@
+"""One run of a Trainer with a guard: its loader, its module's step, and whether it ever asked."""
+
+from typing import Any, final
+
+from torch_holdout._shared.text import counted
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.training.loaders import HoldoutLoader
+
+
+@final
+class GuardedRun:
+    """What a guard keeps from setup to teardown about the Trainer that runs it.
+
+    Args:
+        trainer: The Trainer.
+        holdout: The guard's account.
+        stage: ``"validate"`` or ``"test"``.
+        index: Which of the stage's loaders is the holdout.
+    """
+
+    def __init__(self, trainer: Any, holdout: ReusableHoldout, stage: str, index: int) -> None:
+        self.trainer = trainer
+        self.loader: HoldoutLoader | None = None
+        self.asked = False
+        self._holdout = holdout
+        self._stage = stage
+        self._index = index
+        self._first_step = 0
+
+    def check_loader(self) -> None:
+        """Check the holdout's loader, once for each loader object."""
+        loader = own_loader(self.trainer, self._stage, self._index)
+        if loader is not None and (self.loader is None or self.loader.loader is not loader):
+            self.loader = HoldoutLoader(loader, self._holdout)
+
+    def training_starts(self) -> str | None:
+        """Check the loader before the first step; return why the fit will not ask, or None."""
+        if self._stage != "validate":
+            return None
+        self.check_loader()
+        self._first_step = self.trainer.global_step
+        reason = why_never_asked(self.trainer)
+        return reason and f"holdout {self._holdout.name!r} will not be asked: {reason}"
+
+    def fit_ends(self) -> str | None:
+        """Return why a fit that trained has never asked; None if it has, or did not train."""
+        trained = self.trainer.global_step > self._first_step
+        if self._stage != "validate" or self.asked or not trained:
+            return None
+        reason = why_never_asked(self.trainer) or "it ended before the first validation"
+        return (
+            f"the fit ended and holdout {self._holdout.name!r} was never asked: {reason}. No value "
+            f"of this run is guarded; nothing was charged"
+        )
+
+
+def own_loader(trainer: Any, stage: str, index: int) -> Any:
+    """Return the loader that a guard is for, or None; before a fit's first step too."""
+    if stage == "test":
+        loop = trainer.test_loop
+    else:
+        fits = trainer.state.fn == "fit"
+        loop = trainer.fit_loop.epoch_loop.val_loop if fits else trainer.validate_loop
+    # Not trainer.val_dataloaders: after a fit, and in validate(), that is still the fit's loader.
+    if loop._combined_loader is None and trainer.training and trainer.enable_validation:
+        # As Lightning does before training if the first epoch validates.
+        trainer.validating = True
+        loop.setup_data()
+        trainer.training = True
+    loaders = [] if loop._combined_loader is None else loop._combined_loader.flattened
+    return loaders[index] if index < len(loaders) else None
+
+
+def require_step(module: Any, name: str) -> None:
+    """Raise if a module has no step of its own: Lightning would skip the evaluation silently."""
+    owner = next((base for base in type(module).__mro__ if name in vars(base)), None)
+    if name not in vars(module) and (owner is None or owner.__name__ == "LightningModule"):
+        extra = " Beside it, `holdout_step` is called instead." if name == "validation_step" else ""
+        raise InvalidArgumentError(
+            f"Expected {type(module).__name__} to define `{name}`, because Lightning skips the "
+            f"evaluation without one and the holdout would never be asked.{extra} Add "
+            f"{name}(self, batch, batch_idx) that returns per-example values. Nothing was charged."
+        )
+
+
+def why_never_asked(trainer: Any) -> str | None:
+    """Return why a fit will not ask the holdout, as far as the Trainer tells; None if it will."""
+    every = trainer.check_val_every_n_epoch
+    epochs = trainer.max_epochs
+    if not trainer.enable_validation:
+        return "the Trainer has no validation loader; pass one to fit()"
+    if every is not None and epochs is not None and 0 <= epochs < every:
+        return (
+            f"check_val_every_n_epoch={every}, but the fit ends after {counted(epochs, 'epoch')}; "
+            f"make it smaller"
+        )
+    return None
+
+
+def explain_epoch_end(module: Any, error: BaseException) -> None:
+    """Note on an error of the module's epoch end that ``holdout_step`` took its step's place."""
+    hook = getattr(type(module), "on_validation_epoch_end", None)
+    code, place = getattr(hook, "__code__", None), error.__traceback__
+    while place is not None and place.tb_frame.f_code is not code:
+        place = place.tb_next
+    if place is not None and hasattr(module, "holdout_step"):
+        note = (
+            "The guard calls `holdout_step` instead of `validation_step`, so nothing that "
+            "`validation_step` collects is there in `on_validation_epoch_end`. Return early there "
+            "if there is nothing, or remove `holdout_step` and return per-example values from "
+            "`validation_step`; what the hook computed belongs into the holdout's statistics."
+        )
+        if hasattr(error, "add_note"):
+            error.add_note(note)
+        else:  # Python 3.10
+            error.args = (" ".join([*map(str, error.args), note]),)
