@@ -4,7 +4,6 @@ import copy
 import io
 import os
 import pickle
-import warnings
 
 import pytest
 import torch
@@ -106,7 +105,8 @@ class TestPlainLoop:
         mechanism = th.Thresholdout(threshold=0.1, sigma=0.0, guess="train")
         metric = make_metric(holdout=make_holdout(size=SIZE, mechanism=mechanism))
         metric.update(correct(5, 10))
-        assert metric.compute().isnan()
+        with pytest.warns(HoldoutWarning, match="all 97 examples"):
+            assert metric.compute().isnan()
 
     def test_plot_shows_the_release(self):
         import matplotlib
@@ -135,30 +135,31 @@ class TestPlainLoop:
 
 
 class TestPartialPasses:
-    def test_first_silent_then_warned_never_charged(self):
+    def test_each_is_said_at_once_and_never_charged(self):
         metric = make_metric()
-        metric.update(correct(5, 10))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert metric.compute().isnan()
-        for wrong in (96, 98):
+        for wrong in (10, 96, 98):
             metric.reset()
             metric.update(correct(5, wrong))
-            with pytest.warns(HoldoutWarning, match=f"but got {wrong}"):
+            with pytest.warns(HoldoutWarning, match=r"all 97 examples.* reset\(\).* Computed NaN"):
                 assert metric.compute().isnan()
+            assert metric.answer is None
+            assert "all 97 examples" in metric.problem
         assert metric.holdout.status().queries == 0
         metric.reset()
         assert not run_pass(metric).isnan()
+        assert metric.problem is None
 
     def test_a_second_pass_without_reset_is_not_the_holdout(self):
         metric = make_metric()
         run_pass(metric)
-        assert run_pass(metric).isnan()
+        with pytest.warns(HoldoutWarning, match=r"reset\(\)"):
+            assert run_pass(metric).isnan()
         assert metric.holdout.status().queries == 1
+        assert metric.answer is None  # that of the pass before is not this pass's
 
     def test_compute_without_update(self):
         metric = make_metric()
-        with pytest.warns(UserWarning, match="before the"):
+        with pytest.warns(UserWarning, match="before the"), pytest.warns(HoldoutWarning):
             assert metric.compute().isnan()
 
 
@@ -203,7 +204,12 @@ class TestCopies:
         metric.update(correct(40, 60))
         twin = duplicate(metric)
         assert raw_hits(twin.__dict__, [40 / 60]) == []
-        assert twin.compute().isnan()  # the half pass was not copied
+        with pytest.warns(HoldoutWarning, match="copied or unpickled in the middle of a pass"):
+            assert twin.compute().isnan()  # the half pass was not copied
+        again = duplicate(twin)
+        again.update(correct(31, 37))
+        with pytest.warns(HoldoutWarning, match="in the middle of a pass"):
+            again.compute()
         twin.reset()
         run_pass(twin)
         assert twin.holdout.status().queries == 1
