@@ -3,7 +3,7 @@
 import copy
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -158,7 +158,7 @@ def _total(loader: DataLoader[Any], size: int) -> int | None:
     if isinstance(loader.dataset, IterableDataset):
         return _length(loader.dataset)
     if _batches(loader) is None:
-        drawn = _drawn(loader.batch_sampler, size)
+        drawn = _drawn(loader.batch_sampler, size, batched=True)
         return None if drawn is None else len(drawn)
     return _length(_undivided(_sampler(loader)))
 
@@ -182,17 +182,19 @@ def _repeating(loader: DataLoader[Any], size: int) -> str | None:
     if isinstance(loader.dataset, IterableDataset):
         return None
     samplers = [_undivided(_sampler(loader))]
-    if loader.batch_sampler is not None and _batches(loader) is None:
+    if isinstance(samplers[0], BatchSampler):  # batches of indices for a dataset that takes them
+        samplers = [samplers[0].sampler]
+    elif loader.batch_sampler is not None and _batches(loader) is None:
         samplers.append(loader.batch_sampler)
     for sampler in samplers:
-        if _repeats(sampler, size):
+        if _repeats(sampler, size, batched=sampler is loader.batch_sampler):
             return type(sampler).__name__
     if isinstance(loader.dataset, Subset | ConcatDataset) and _has_copies(loader.dataset):
         return f"its {type(loader.dataset).__name__}"
     return None
 
 
-def _repeats(sampler: Any, size: int) -> bool:
+def _repeats(sampler: Any, size: int, *, batched: bool) -> bool:
     if getattr(sampler, "replacement", False):
         return True
     if isinstance(sampler, RandomSampler):
@@ -200,28 +202,28 @@ def _repeats(sampler: Any, size: int) -> bool:
         return total is not None and sampler.num_samples > total
     if sampler is None or type(sampler) is SequentialSampler or isinstance(sampler, Dataset):
         return False
-    drawn = _drawn(sampler, size)
+    drawn = _drawn(sampler, size, batched=batched)
     return drawn is not None and _twice(drawn)
 
 
-def _drawn(sampler: Iterable[Any], size: int) -> list[Hashable] | None:
+def _drawn(sampler: Iterable[Any], size: int, *, batched: bool) -> list[Hashable] | None:
     """Return what a copy of a sampler draws, up to one too many; None if it cannot be copied."""
     try:
         shared = (Dataset, Tensor, nn.Module)
         parts = vars(sampler).values() if hasattr(sampler, "__dict__") else ()
         memo = {id(part): part for part in parts if isinstance(part, shared)}
         with lent_generators("the holdout's sampler"):
-            return list(islice(_flat(copy.deepcopy(sampler, memo)), size + 1))
+            drawn = copy.deepcopy(sampler, memo)
+            indices = chain.from_iterable(drawn) if batched else drawn
+            return [_index(each) for each in islice(indices, size + 1)]
     except Exception:  # foreign code: what it refuses is not known
         return None
 
 
-def _flat(indices: Iterable[Any]) -> Iterator[Hashable]:
-    for index in indices:
-        if isinstance(index, list):
-            yield from _flat(index)
-        else:
-            yield index.item() if hasattr(index, "item") else index
+def _index(index: Any) -> Hashable:
+    plain: Hashable = index.item() if hasattr(index, "item") else index
+    hash(plain)
+    return plain
 
 
 def _twice(drawn: Iterable[Hashable]) -> bool:
