@@ -151,6 +151,8 @@ PARTIAL = {
         "leaves out the last 9",
     ),
     "a stream": (lambda: loader(SizedStream(96)), "has 96 examples"),
+    "nothing": (lambda: [], "its loader is empty"),
+    "an empty set": (lambda: DataLoader(Subset(DATA, [])), "has 0 examples"),
 }
 
 
@@ -224,11 +226,12 @@ def test_looking_at_a_sampler_leaves_it_and_the_generators_as_they_were():
 
 def test_only_a_multiple_is_named_because_a_count_may_be_a_value():
     known = checked(loader())
+    said = set()
     for values in (0, 7, 19, 21, 84):
         with pytest.raises(PartialPassError, match="returned another number") as caught:
             known.require_values("val_acc", values, batch=0)
-        assert f"returned {values}" not in str(caught.value)
-        assert f"got {values}" not in str(caught.value)
+        said.add(str(caught.value))
+    assert len(said) == 1
     for values, times in ((40, 2), (700, 35)):
         with pytest.raises(PartialPassError, match=f"{times} values for each example"):
             known.require_values("val_acc", values, batch=0)

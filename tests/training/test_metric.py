@@ -4,10 +4,12 @@ import copy
 import io
 import os
 import pickle
+import traceback
 
 import pytest
 import torch
 import torch_holdout as th
+import torch_holdout.training.metric as metric_module
 from torch import nn
 from torch_holdout.errors import (
     BudgetExhaustedError,
@@ -321,6 +323,67 @@ class TestModel:
         metric.reset()
         run_pass(metric)
         assert metric.holdout.status().queries == 2
+
+
+class TestFrames:
+    """Some loggers print local variables; the user's own frame has its own tensors anyway."""
+
+    def below(self, error):
+        """Return the tensors in the frames below this file's, of the error and what is chained."""
+        found, chain = [], [error]
+        while chain:
+            error = chain.pop()
+            frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
+            while frames and frames[0].f_code.co_filename != __file__:
+                frames.pop(0)
+            for frame in frames:
+                if frame.f_code.co_filename != __file__:
+                    found += self.tensors(frame.f_locals.values())
+            chain += [each for each in (error.__cause__, error.__context__) if each is not None]
+        return found
+
+    def tensors(self, values):
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                yield value
+            elif isinstance(value, list | tuple | dict):
+                yield from self.tensors(value.values() if isinstance(value, dict) else value)
+
+    @pytest.mark.parametrize("way", ["update", "__call__", "forward"])
+    @pytest.mark.parametrize(
+        "arguments",
+        [(torch.tensor(0.731),), (torch.rand(3, 4),), (torch.rand(5), torch.rand(4)), (1, 2, 3)],
+        ids=["mean", "matrix", "lengths", "numbers"],
+    )
+    def test_errors_leave_without_the_batch(self, way, arguments):
+        metric = make_metric()
+        with pytest.raises(InvalidArgumentError, match="Expected") as caught:
+            getattr(metric, way)(*arguments)
+        assert list(self.below(caught.value)) == []
+
+    @pytest.mark.parametrize(
+        "copied", [lambda m: m.clone(), lambda m: pickle.loads(pickle.dumps(m))]
+    )
+    def test_copies_too(self, copied):
+        with pytest.raises(InvalidArgumentError) as caught:
+            copied(make_metric()).update(torch.rand(3, 4))
+        assert list(self.below(caught.value)) == []
+
+    def test_an_error_of_the_users_function_too(self):
+        def broken(values):
+            return values.nothing
+
+        statistic = th.BoundedMean(0.0, 1.0, per_example=broken)
+        holdout = make_holdout(statistics={"x": statistic}, size=4)
+        with pytest.raises(InvalidArgumentError, match="AttributeError") as caught:
+            th.ReusableHoldoutMetric(holdout, "x").update(torch.rand(4))
+        assert list(self.below(caught.value)) == []
+
+    def test_twin_that_keeps_its_frames_is_caught(self, monkeypatch):
+        monkeypatch.setattr(metric_module, "without_frames", lambda action: action)
+        with pytest.raises(InvalidArgumentError) as caught:
+            make_metric().update(torch.rand(3, 4))
+        assert len(self.below(caught.value)) > 2
 
 
 @pytest.mark.parametrize(

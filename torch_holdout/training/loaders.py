@@ -61,6 +61,8 @@ class HoldoutLoader:
         self._examples: int | None = None  # that this process reads, if the loader tells
         require_in_order(loader, holdout.statistics)
         if not isinstance(loader, DataLoader):
+            if _length(loader) == 0:
+                raise PartialPassError(f"{self._whole()} its loader is empty. {_CHARGED}")
             return
         self._require_each_once(loader)
         self._require_all(loader)
@@ -92,19 +94,21 @@ class HoldoutLoader:
             f"leaving an example out. {_CHARGED}"
         )
 
+    def _whole(self) -> str:
+        size, name = self._holdout.size, self._holdout.name
+        return f"Expected a pass over all {size} examples of holdout {name!r}, each once, but"
+
     def _require_each_once(self, loader: DataLoader[Any]) -> None:
         if (place := _repeating(loader, self._holdout.size)) is not None:
             raise PartialPassError(
-                f"Expected a pass over all {self._holdout.size} examples of holdout "
-                f"{self._holdout.name!r}, each once, but {place} repeats examples: one that is "
-                f"drawn twice counts twice. Use DataLoader(dataset, batch_size=...) over the "
-                f"holdout's own examples. {_CHARGED}"
+                f"{self._whole()} {place} repeats examples: one that is drawn twice counts twice. "
+                f"Use DataLoader(dataset, batch_size=...) over the holdout's own examples. "
+                f"{_CHARGED}"
             )
 
     def _require_all(self, loader: DataLoader[Any]) -> None:
         """Compare the number of examples with the holdout's size."""
-        size, name = self._holdout.size, self._holdout.name
-        whole = f"Expected a pass over all {size} examples of holdout {name!r}, each once, but its"
+        size, whole = self._holdout.size, f"{self._whole()} its loader has"
         if (total := _total(loader, size)) is None:
             return
         sampler, batches = _sampler(loader), _batches(loader)
@@ -115,7 +119,7 @@ class HoldoutLoader:
             if total < size and _collates(loader):
                 return  # an item may become several examples
             raise PartialPassError(
-                f"{whole} loader has {counted(total, 'example')}{_times(size, total)}. Validate on "
+                f"{whole} {counted(total, 'example')}{_times(size, total)}. Validate on "
                 f"the holdout's own data, or create the holdout with size=len(dataset). {_CHARGED}"
             )
         own = len(sampler) if divided else total
@@ -124,7 +128,7 @@ class HoldoutLoader:
             dropped = own % batches.batch_size
         if dropped:
             raise PartialPassError(
-                f"{whole} loader has drop_last=True and leaves out the last {dropped}. Use "
+                f"{whole} drop_last=True and leaves out the last {dropped}. Use "
                 f"drop_last=False. {_CHARGED}"
             )
         if batches is not None and not isinstance(loader.dataset, IterableDataset):

@@ -140,6 +140,7 @@ class ReusableHoldoutMetric(Metric):
         dtype = torch.float32 if self.device.type == "mps" else torch.float64
         return torch.tensor(self._passed, dtype=dtype, device=self.device)
 
+    @without_frames
     def forward(self, *values: Any, **named: Any) -> None:
         """Update and return None: a single batch has no value."""
         self.update(*values, **named)

@@ -26,7 +26,7 @@ class GuardedRun:
         self._holdout = holdout
         self._stage = stage
         self._index = index
-        self._first_step = 0
+        self._first_step: int | None = None
 
     def check_loader(self) -> None:
         """Check the holdout's loader, once for each loader object."""
@@ -40,19 +40,30 @@ class GuardedRun:
             return None
         self.check_loader()
         self._first_step = self.trainer.global_step
-        reason = why_never_asked(self.trainer)
+        reason = self._why_never_asked()
         return reason and f"holdout {self._holdout.name!r} will not be asked: {reason}"
 
     def fit_ends(self) -> str | None:
         """Return why a fit that trained has never asked; None if it has, or did not train."""
-        trained = self.trainer.global_step > self._first_step
-        if self._stage != "validate" or self.asked or not trained:
+        if self._first_step in (None, self.trainer.global_step) or self.asked:
             return None
-        reason = why_never_asked(self.trainer) or "it ended before the first validation"
+        reason = self._why_never_asked() or "it ended before the first validation"
         return (
             f"the fit ended and holdout {self._holdout.name!r} was never asked: {reason}. No value "
             f"of this run is guarded; nothing was charged"
         )
+
+    def _why_never_asked(self) -> str | None:
+        """Return why the fit does not ask, as far as the Trainer tells."""
+        every, epochs = self.trainer.check_val_every_n_epoch, self.trainer.max_epochs
+        if self.loader is None:
+            return "the Trainer has no validation loader for it; pass one to fit()"
+        if every is not None and epochs is not None and 0 <= epochs < every:
+            return (
+                f"check_val_every_n_epoch={every}, but the fit ends after "
+                f"{counted(epochs, 'epoch')}; make it smaller"
+            )
+        return None
 
 
 def own_loader(trainer: Any, stage: str, index: int) -> Any:
@@ -82,20 +93,6 @@ def require_step(module: Any, name: str) -> None:
             f"evaluation without one and the holdout would never be asked.{extra} Add "
             f"{name}(self, batch, batch_idx) that returns per-example values. Nothing was charged."
         )
-
-
-def why_never_asked(trainer: Any) -> str | None:
-    """Return why a fit will not ask the holdout, as far as the Trainer tells; None if it will."""
-    every = trainer.check_val_every_n_epoch
-    epochs = trainer.max_epochs
-    if not trainer.enable_validation:
-        return "the Trainer has no validation loader; pass one to fit()"
-    if every is not None and epochs is not None and 0 <= epochs < every:
-        return (
-            f"check_val_every_n_epoch={every}, but the fit ends after {counted(epochs, 'epoch')}; "
-            f"make it smaller"
-        )
-    return None
 
 
 def explain_epoch_end(module: Any, error: BaseException) -> None:

@@ -250,7 +250,7 @@ def _run(
         trial.withheld = True
     except PartialPassError as error:
         # All trials have this loader. Tune ends the sweep over a result without its metric.
-        tune.report({PROBLEM: str(error), "holdout/account": trial.account})
+        tune.report({PROBLEM: str(error), "holdout/name": holdout.name})
         raise
     finally:
         _running.reset(token)
