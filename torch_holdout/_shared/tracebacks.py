@@ -3,11 +3,14 @@
 import functools
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 from torch_holdout.errors import HoldoutError
 
 _Result = TypeVar("_Result")
+_PACKAGE = str(Path(__file__).parent.parent)
 
 
 def without_trace(action: Callable[[], _Result]) -> _Result:
@@ -64,6 +67,41 @@ def errors_by_type(
         kind = type(error).__name__
     # Outside the handlers, as above.
     raise refusal(kind)
+
+
+def shed(error: BaseException) -> BaseException:
+    """Remove this library's frames from an error, its causes and contexts, and return it.
+
+    Frames of the user's code stay, so that the traceback still names the line.
+
+    Example:
+        >>> try:
+        ...     errors_by_type(lambda: 1 // 0, lambda kind: HoldoutError(kind))
+        ... except HoldoutError as error:
+        ...     [frame.f_code.co_name for frame, _ in traceback.walk_tb(shed(error).__traceback__)]
+        ['<module>']
+    """
+    seen: list[BaseException] = []
+    rest: list[BaseException | None] = [error]
+    while rest:
+        each = rest.pop()
+        if each is not None and each not in seen:
+            seen.append(each)
+            rest += [each.__cause__, each.__context__]
+            each.__traceback__ = _foreign(each.__traceback__)
+    return error
+
+
+def _foreign(frames: TracebackType | None) -> TracebackType | None:
+    places = []
+    while frames is not None:
+        if not frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            places.append(frames)
+        frames = frames.tb_next
+    kept = None
+    for place in reversed(places):
+        kept = TracebackType(kept, place.tb_frame, place.tb_lasti, place.tb_lineno)
+    return kept
 
 
 def without_frames(action: Callable[..., _Result]) -> Callable[..., _Result]:

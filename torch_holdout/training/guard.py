@@ -315,7 +315,8 @@ class HoldoutGuardHooks:
         if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
             if not trainer.should_stop and trainer.is_global_zero:
                 _log.warning(
-                    "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop').",
+                    "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop'). "
+                    "What was released stands; more validations need a fresh holdout.",
                     self.holdout.name,
                 )
             trainer.should_stop = True

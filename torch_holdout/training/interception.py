@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from torchmetrics import Metric
 
+from torch_holdout._shared.tracebacks import shed
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.training.metric import ReusableHoldoutMetric
 
@@ -149,7 +150,12 @@ class _Replacement:
         functools.update_wrapper(self, getattr(module, name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
+        try:
+            return self._function(*args, **kwargs)
+        except BaseException as error:
+            raised = shed(error)  # some loggers print what frames hold
+        del args, kwargs
+        raise raised
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Step:
         return _method(memo.get(id(self._module), self._module), self._name)

@@ -1,11 +1,14 @@
 """One run of a Trainer with a guard: its loader, its module's step, and whether it ever asked."""
 
+import logging
 from typing import Any, final
 
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.training.loaders import HoldoutLoader
+
+_log = logging.getLogger("torch_holdout")
 
 
 @final
@@ -40,6 +43,7 @@ class GuardedRun:
             return None
         self.check_loader()
         self._first_step = self.trainer.global_step
+        self._warn_of_a_short_budget()
         reason = self._why_never_asked()
         return reason and f"holdout {self._holdout.name!r} will not be asked: {reason}"
 
@@ -52,6 +56,28 @@ class GuardedRun:
             f"the fit ended and holdout {self._holdout.name!r} was never asked: {reason}. No value "
             f"of this run is guarded; nothing was charged"
         )
+
+    def _warn_of_a_short_budget(self) -> None:
+        """Log it if the budget ends before the fit, whatever the answers are."""
+        trainer, holdout = self.trainer, self._holdout
+        every, batches = trainer.check_val_every_n_epoch, trainer.val_check_batch
+        limits = (every, trainer.max_epochs, batches)
+        finite = all(isinstance(limit, int) and limit > 0 for limit in limits)
+        if holdout.mechanism.guess_rule is not None or not finite or not trainer.is_global_zero:
+            return  # guesses are free
+        epochs = (trainer.max_epochs - trainer.current_epoch) // every
+        planned = epochs * max(1, trainer.num_training_batches // batches)
+        left = holdout.budget_left
+        if planned * len(holdout.statistics) > left:
+            _log.warning(
+                "Holdout %r has %s left, but this fit plans %s, and each spends one for each of "
+                "its statistics (%s): the budget ends early. Validate less often, or plan for "
+                "more releases.",
+                holdout.name,
+                counted(left, "release"),
+                counted(planned, "validation"),
+                ", ".join(holdout.statistics),
+            )
 
     def _why_never_asked(self) -> str | None:
         """Return why the fit does not ask, as far as the Trainer tells."""
