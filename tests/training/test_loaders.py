@@ -208,6 +208,21 @@ def test_what_a_loader_does_not_tell_is_left_to_the_pass(case):
     known.require_values("val_acc", 2, batch=0)
 
 
+def same(items):
+    return torch.utils.data.default_collate(items)
+
+
+def test_an_own_collation_is_doubted_until_the_first_batch():
+    for size in (20, 200):
+        known = checked(loader(data(49), collate_fn=same, batch_size=size))
+        known.require_values("val_acc", 98, batch=0)
+        with pytest.raises(PartialPassError, match="its loader has 49 examples"):
+            known.require_values("val_acc", min(size, 49), batch=0)
+    checked(loader(collate_fn=same)).require_values("val_acc", 20, batch=0)
+    with pytest.raises(PartialPassError, match="its loader has 98 examples"):
+        checked(loader(data(98), collate_fn=same))
+
+
 def test_a_batch_of_a_stream_has_at_most_its_size():
     known = checked(loader(Stream()))
     known.require_values("val_acc", 20, batch=0)

@@ -292,17 +292,26 @@ def test_a_study_with_a_wrong_loader_stops_at_its_first_trial(namespace, sanity)
     assert account.status().queries == 0
 
 
-def test_a_problem_of_an_earlier_pass_is_no_reason_later():
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_problem_of_an_earlier_pass_is_no_reason_later(inside):
     account = make_holdout(mechanism=EVERYTHING)
     metric = th.ReusableHoldoutMetric(account, "val_acc")
-    metric.update(torch.zeros(3).bool())
-    with pytest.warns(HoldoutWarning):
-        metric.compute()
-    metric.reset()
-    metric.update(torch.zeros(50).bool())
-    metric.compute()
+
+    def partial(trial, shared):
+        metric.update(torch.zeros(3).bool())
+        with pytest.warns(HoldoutWarning):
+            metric.compute()
+        metric.reset()
+        if inside:
+            metric.update(torch.zeros(50).bool())
+            metric.compute()
+            shared.report(None, 0)
+
+    if not inside:
+        partial(None, None)
+        partial = lambda _, shared: shared.report(None, 0)  # noqa: E731
     with pytest.raises(PartialPassError, match="no pass has asked"):
-        single(quiet_study(), account, lambda _, shared: shared.report(None, 0))
+        single(quiet_study(), account, partial)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -59,6 +59,7 @@ class HoldoutLoader:
         self.loader = loader
         self._holdout = holdout
         self._examples: int | None = None  # that this process reads, if the loader tells
+        self._doubt: tuple[int, str] | None = None  # items of the first batch, and what is wrong
         require_in_order(loader, holdout.statistics)
         if not isinstance(loader, DataLoader):
             if _length(loader) == 0:
@@ -80,6 +81,8 @@ class HoldoutLoader:
 
     def require_values(self, name: str, values: int, batch: int) -> None:
         """Raise unless a step returned one value for each example of a batch."""
+        if self._doubt is not None and batch == 0 and values == self._doubt[0]:
+            raise PartialPassError(self._doubt[1])
         rows = self.rows(batch)
         if rows is None or values in rows:
             return
@@ -116,12 +119,15 @@ class HoldoutLoader:
         divided = isinstance(sampler, DistributedSampler)
         shares = set() if divided else {share_of(size, each, world) for each in (0, rank)}
         if total not in {size, *shares}:
-            if total < size and _collates(loader):
-                return  # an item may become several examples
-            raise PartialPassError(
-                f"{whole} {counted(total, 'example')}{_times(size, total)}. Validate on "
-                f"the holdout's own data, or create the holdout with size=len(dataset). {_CHARGED}"
+            problem = (
+                f"{whole} {counted(total, 'example')}{_times(size, total)}. Validate on the "
+                f"holdout's own data, or create the holdout with size=len(dataset). {_CHARGED}"
             )
+            if total > size or not _collates(loader):
+                raise PartialPassError(problem)
+            if batches is not None:  # an item may become several examples: the first batch tells
+                self._doubt = min(batches.batch_size, total), problem
+            return
         own = len(sampler) if divided else total
         dropped = total % sampler.num_replicas if divided and sampler.drop_last else 0
         if batches is not None and batches.drop_last and not dropped:

@@ -61,7 +61,7 @@ class GuardedRun:
         """Log it if the budget ends before the fit, whatever the answers are."""
         trainer, holdout = self.trainer, self._holdout
         every, batches = trainer.check_val_every_n_epoch, trainer.val_check_batch
-        limits = (every, trainer.max_epochs, batches)
+        limits = (every, trainer.max_epochs, batches, trainer.num_training_batches)
         finite = all(isinstance(limit, int) and limit > 0 for limit in limits)
         if holdout.mechanism.guess_rule is not None or not finite or not trainer.is_global_zero:
             return  # guesses are free

@@ -92,6 +92,7 @@ def sharing(
     _require_direction(trial.study, holdout, name)
     if holdout.exhausted:
         _end(trial, holdout)
+    take_problem()  # of another trial
     shared = SharedTrial(trial, holdout, name)
     try:
         with named_run(_run_name(trial)):

@@ -36,6 +36,7 @@ from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError, Par
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name, named_run
+from torch_holdout.training.metric import take_problem
 from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
 from torch_holdout.tuning.reporting import (
@@ -237,6 +238,7 @@ def _run(
     holdout: ReusableHoldout,
 ) -> None:
     trial = _Trial(holdout)
+    take_problem()  # of another trial
     token = _running.set(trial)
     try:
         if holdout.exhausted:
