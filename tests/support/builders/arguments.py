@@ -27,7 +27,9 @@ from support.builders.predictors import LABELS, make
 from support.builders.stable import problem_of, records
 
 _COUNT = itertools.count()
-PAIRS = TensorDataset(torch.randn(60, 6, generator=torch.Generator().manual_seed(0)), correct(30, 60).long())
+PAIRS = TensorDataset(
+    torch.randn(60, 6, generator=torch.Generator().manual_seed(0)), correct(30, 60).long()
+)
 UNIT = (0.05, 0.5, 0.9, 0.01, 1e-6, 1e-12, 1e-300, 1 - 2.0**-53)
 SMALL = (0.05, 0.01, 0.1, 0.5, 1e-6, 1e-300)
 POSITIVE = (1.0, 0.5, 0.1, 2.0, 10.0, 1e-6, 1e3, 1e-300, 1e300)
@@ -214,7 +216,10 @@ BY_NAME = {
     "learning_rate": one_of(None, 0.1, 1.0),
     "ledger": lambda g: "memory://",
     "lipschitz": one_of(*POSITIVE),
-    "loader": lambda g: [(torch.zeros(30, 4), correct(20, 30)), (torch.zeros(20, 4), correct(9, 20))],
+    "loader": lambda g: [
+        (torch.zeros(30, 4), correct(20, 30)),
+        (torch.zeros(20, 4), correct(9, 20)),
+    ],
     "log_train_loss": one_of(False),
     "loss": one_of(0.1, 1.0, 1e-6, 1e3),
     "loss_lipschitz": one_of(*POSITIVE),
@@ -331,13 +336,19 @@ BY_NAME = {
 BY_PLACE = {
     "ReusableHoldout:statistics": lambda g: {"val_acc": th.ZeroOne()},
     "ReusableHoldout.open:arguments": lambda g: {
-        "name": "val", "size": 50, "statistics": {"val_acc": th.ZeroOne()},
-        "mechanism": th.Ladder(step=0.1), "budget": 5,
+        "name": "val",
+        "size": 50,
+        "statistics": {"val_acc": th.ZeroOne()},
+        "mechanism": th.Ladder(step=0.1),
+        "budget": 5,
     },
     "ReusableHoldout:name": fresh_name,
     "ReusableHoldout.release:sums": lambda g: sums_of(g.receiver, correct(g.randrange(51))),
     "ReusableHoldout.release_all:sums": lambda g: {"val_acc": sums_of(g.receiver, correct(30))},
-    "CrossEntropy.levels:arguments": lambda g: (torch.zeros(5, 3), torch.zeros(5, dtype=torch.int64)),
+    "CrossEntropy.levels:arguments": lambda g: (
+        torch.zeros(5, 3),
+        torch.zeros(5, dtype=torch.int64),
+    ),
     "audit:progress": one_of(stop_here),
     "ReusableHoldout.release:guess": one_of(0.5, 0.0, 1.0),
     "ReusableHoldout.release_all:guesses": one_of({"val_acc": 0.5}, None),
@@ -434,8 +445,14 @@ def fitting(place, parameter, generator):
         return draw(generator)
     if place.endswith(".decide"):
         return Query(
-            total=2000, units=50, resolution=100, grid=100, guess=Fraction(1, 2), threshold=None,
-            forced=False, noise=SeededNoise(7).stream("fuzz"),
+            total=2000,
+            units=50,
+            resolution=100,
+            grid=100,
+            guess=Fraction(1, 2),
+            threshold=None,
+            forced=False,
+            noise=SeededNoise(7).stream("fuzz"),
         )
     if place.endswith(".budget_charges") and parameter.name == "units":
         return [50, 1000]

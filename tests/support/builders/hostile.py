@@ -166,3 +166,19 @@ def hostile(generator):
     if kind < 0.65:
         return generator.choice(TEXTS)
     return generator.choice(MADE)()
+
+
+def _raises(*arguments, **named):
+    raise OwnError("a function of the caller's")
+
+
+def hostile_call(generator):
+    """Draw something where a function is wanted: no function, or one that raises or returns junk.
+
+    A function that Python itself cannot call with these arguments raises Python's own TypeError.
+    """
+    value = hostile(generator)
+    if not callable(value):
+        return value
+    junk = hostile(generator)
+    return generator.choice((_raises, lambda *arguments, **named: junk))

@@ -66,8 +66,15 @@ CHECKED_BEFORE = frozenset(
     "release_charge require_voters sampler_error table to_normalised to_user total total_table "
     "units value_shape".split()
 )
+# Functions of the caller's: what they raise is theirs, what they return is checked.
+CALLED = frozenset(
+    "size charge model_fn loss optimizer scheduler per_example metric progress train values "
+    "fallback key as_pair".split()
+)
 ALWAYS_GIVEN = frozenset(["audit:progress"])
-KEPT_CHECKS = frozenset(["ReusableHoldout.accumulator", "PrivatePredictor.charge", "Ledger.charges"])
+KEPT_CHECKS = frozenset(
+    ["ReusableHoldout.accumulator", "PrivatePredictor.charge", "Ledger.charges"]
+)
 MAKE = {
     "ReusableHoldout": trained_holdout,
     "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),

@@ -21,8 +21,8 @@ from typing import Any
 from torch_holdout.errors import HoldoutError, HoldoutWarning
 
 from support.builders.arguments import fitting
-from support.builders.hostile import OwnError, hostile
-from support.builders.receivers import ALWAYS_GIVEN, CHECKED_BEFORE, KEPT_CHECKS, MAKE
+from support.builders.hostile import OwnError, hostile, hostile_call
+from support.builders.receivers import ALWAYS_GIVEN, CALLED, CHECKED_BEFORE, KEPT_CHECKS, MAKE
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "docs" / "hooks"))
 
@@ -188,9 +188,7 @@ def arguments(target, draws):
     ]
     always = {p.name for p in parameters if f"{target.place}:{p.name}" in ALWAYS_GIVEN}
     given = [
-        p
-        for p in parameters
-        if p.default is p.empty or p.name in always or draws.random() < 0.4
+        p for p in parameters if p.default is p.empty or p.name in always or draws.random() < 0.4
     ]
     how = draws.random() if may_be_hostile(target) else 0
     if how < 0.4 or not given:
@@ -203,7 +201,7 @@ def arguments(target, draws):
     positional, named = [], {}
     for parameter in given:
         if parameter.name in bad:
-            value = hostile(draws)
+            value = hostile_call(draws) if parameter.name in CALLED else hostile(draws)
         else:
             value = fitting(target.place, parameter, draws)
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -211,7 +209,9 @@ def arguments(target, draws):
         elif parameter.kind is parameter.VAR_KEYWORD:
             named |= _words(value)
         elif parameter.kind is parameter.POSITIONAL_ONLY or (
-            not named and parameter.kind is parameter.POSITIONAL_OR_KEYWORD and draws.random() < 0.5
+            not named
+            and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and draws.random() < 0.5
             and len(positional) == parameters.index(parameter)
         ):
             positional.append(value)
