@@ -1,148 +1,64 @@
 """Arguments that fit, drawn by the name of the parameter; ordinary ones and allowed extremes."""
 
 import functools
-import inspect
-import itertools
 from fractions import Fraction
 from pathlib import Path
 
-import optuna
 import torch
 import torch_holdout as th
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from torch_holdout import accounting, bounds, ledger, prediction, report, tuning
+from torch_holdout import accounting, bounds, prediction
 from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.bounds.certificate import Transcript
 from torch_holdout.bounds.channels import Channel
-from torch_holdout.mechanisms import Query, Release, mechanism_of
+from torch_holdout.lightning import HoldoutGuard
+from torch_holdout.mechanisms import Release
 from torch_holdout.prediction.mechanisms import Setting
 
 from support.builders.ensembles import data, ensemble
-from support.builders.hostile import OwnError
 from support.builders.holdouts import ask, correct, make_holdout, sums_of
 from support.builders.mechanisms import MECHANISMS, guess_of
 from support.builders.members import Members
-from support.builders.predictors import LABELS, make
+from support.builders.predictors import LABELS
+from support.builders.samples import (
+    CHARGES,
+    PAIRS,
+    answer_of,
+    asked,
+    file_holdout,
+    fresh_name,
+    fresh_trial,
+    holdout_account,
+    predictor,
+    records_account,
+    shared_claim,
+    shared_holdout,
+    shared_ledger,
+    shared_report,
+    shared_stable_model,
+    shared_study,
+    sizes,
+    stop_here,
+    table,
+)
 from support.builders.stable import problem_of, records
 
-_COUNT = itertools.count()
-PAIRS = TensorDataset(
-    torch.randn(60, 6, generator=torch.Generator().manual_seed(0)), correct(30, 60).long()
-)
 UNIT = (0.05, 0.5, 0.9, 0.01, 1e-6, 1e-12, 1e-300, 1 - 2.0**-53)
 SMALL = (0.05, 0.01, 0.1, 0.5, 1e-6, 1e-300)
 POSITIVE = (1.0, 0.5, 0.1, 2.0, 10.0, 1e-6, 1e3, 1e-300, 1e300)
 WHOLE = (1, 2, 3, 10, 50, 1000, 10**6)
 HUGE = (1, 2, 50, 1000, 10**6, 10**9, 10**15, 2**62)
-CHARGES = (
-    accounting.Pure(0.1),
-    accounting.Pure(0.5, 10),
-    accounting.Concentrated(0.01, 3),
-    accounting.DiscreteLaplace(10.0, 1, 4),
-    accounting.SoftVote(0.3, 20, 3, 5),
-)
-
-
-def fresh_name(generator):
-    return f"name-{next(_COUNT)}"
-
-
-def trained_holdout(generator=None):
-    """A holdout with some answers; the mechanism is drawn."""
-    name = "ladder" if generator is None else generator.choice(sorted(MECHANISMS))
-    holdout = make_holdout(mechanism=MECHANISMS[name])
-    guess = guess_of(holdout.mechanism)
-    for count in (20, 40):
-        ask(holdout, count, f"model {count}", **guess)
-    return holdout
-
-
-@functools.lru_cache
-def shared_holdout():
-    """One holdout for calls that only read."""
-    return trained_holdout()
-
-
-@functools.lru_cache
-def shared_url():
-    url = f"memory://fuzz-{next(_COUNT)}"
-    shared = make_holdout(url)
-    ask(shared, 20, "first"), ask(shared, 45, "second")
-    make(ledger=url)(torch.zeros(2, 4))
-    globals()["_KEPT"] = shared
-    return url
-
-
-@functools.lru_cache
-def shared_report():
-    return report.summarise(ledger.Ledger(shared_url()))
-
-
-def answer_of(generator):
-    holdout = shared_holdout()
-    return ask(holdout, generator.choice((20, 40)), generator.choice(("model 20", "model 40")))
-
-
-@functools.lru_cache
-def shared_study():
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    study = optuna.create_study(direction="maximize")
-    holdout = shared_holdout()
-
-    def objective(trial):
-        with tuning.optuna.sharing(trial, holdout) as shared:
-            count = (20, 40)[trial.number % 2]
-            shared.report(ask(holdout, count, f"model {count}"), step=1)
-            return shared.value
-
-    study.optimize(objective, n_trials=2)
-    return study
-
-
-def fresh_trial(generator):
-    shared_study()
-    return optuna.create_study(direction="maximize").ask()
-
-
-@functools.lru_cache
-def shared_claim():
-    return tuning.optuna.claim(shared_study(), shared_holdout())
-
-
-def stable_model(generator):
-    return _stable_model()
-
-
-@functools.lru_cache
-def _stable_model():
-    problem = problem_of()
-    return prediction.fit_stable_model(records(problem), problem)
-
-
-def predictor(generator):
-    return make(generator.choice(LABELS), name=fresh_name(generator), seed=3)
-
-
-def table(generator):
-    return torch.tensor([[12, 5, 3], [20, 0, 0]])
-
-
-def stop_here(part):
-    raise OwnError("the audit would begin")
-
-
-def sizes(first, second):
-    return 10.0 / first + 3.0 / second
 
 
 def one_of(*choices):
+    """Draw one of some values."""
     return lambda generator: generator.choice(choices)
 
 
 BY_NAME = {
     "accuracy": one_of(*SMALL),
-    "account": lambda g: next(iter(ledger.Ledger(shared_url()).accounts())),
+    "account": holdout_account,
     "answer": answer_of,
     "answers": one_of(1, 2, 100, 1001, 2**62),
     "arguments": lambda g: (correct(20),),
@@ -162,7 +78,6 @@ BY_NAME = {
     "claim": lambda g: shared_claim(),
     "clip_norm": one_of(None, 1.0, 0.01),
     "columns": lambda g: (torch.arange(50) % 2, torch.arange(50) % 3),
-    "content": one_of({}),
     "convexity": one_of(*POSITIVE),
     "count": one_of(*WHOLE),
     "checkpoint": one_of(None),
@@ -178,7 +93,7 @@ BY_NAME = {
     "divergence": one_of(0.0, 0.01, 1.0, 1e300, 1e-300),
     "draws": one_of(100),
     "each_delta": one_of(0.0, 1e-9),
-    "ensemble": lambda g: g.choice((Members(), ensemble(), stable_model(g))),
+    "ensemble": lambda g: g.choice((Members(), ensemble(), shared_stable_model())),
     "epsilon": one_of(*POSITIVE),
     "error": one_of(*SMALL),
     "error_failure": one_of(*UNIT),
@@ -210,7 +125,6 @@ BY_NAME = {
     "key": one_of("index", "content"),
     "keys": lambda g: list(range(60)),
     "kind": one_of("release", "guess"),
-    "label": one_of("x"),
     "labels": one_of(None),
     "last": one_of(None, Release(3, 10)),
     "learning_rate": one_of(None, 0.1, 1.0),
@@ -251,7 +165,7 @@ BY_NAME = {
     "outputs": lambda g: torch.zeros(5, 2, 3),
     "owner": one_of((), ("val", "val_acc")),
     "parts": one_of(prediction.Partition(num_parts=4, key="index", seed=7)),
-    "path": None,
+    "path": one_of(None),
     "per_example": one_of(None, lambda values: values * 0.5),
     "pin_memory": one_of(False),
     "plan": one_of(None),
@@ -295,7 +209,7 @@ BY_NAME = {
     "smoothness": one_of(*POSITIVE),
     "stability": one_of(*POSITIVE),
     "stage": one_of("validate", "test"),
-    "state": lambda g: _stable_model().get_extra_state(),
+    "state": lambda g: shared_stable_model().get_extra_state(),
     "statistic": one_of(None, "val_acc"),
     "statistics": one_of(1, 2, 5),
     "step": one_of(0, 1, 5),
@@ -355,7 +269,7 @@ BY_PLACE = {
     "ReusableHoldout.interval:answer": lambda g: ask(
         g.receiver, 20, "model 20", **guess_of(g.receiver.mechanism)
     ),
-    "Ledger.account:account": lambda g: next(iter(ledger.Ledger(shared_url()).accounts())),
+    "Ledger.account:account": holdout_account,
     "MultiplicativeWeights:sigma": one_of(0.05, 0.01),
     "agnostic_size:size": one_of(sizes),
     "soft_majority_size:size": one_of(sizes),
@@ -378,18 +292,16 @@ BY_PLACE = {
     "PrivatePredictor:budget": lambda g: prediction.PrivacyBudget(epsilon=4.0, delta=1e-5),
     "PrivatePredictor:on_exhausted": one_of("raise", "abstain"),
     "PrivatePredictor:name": fresh_name,
-    "rows:ledger": lambda g: ledger.Ledger(shared_url()),
-    "summarise:ledger": lambda g: ledger.Ledger(shared_url()),
+    "rows:ledger": lambda g: shared_ledger(),
+    "summarise:ledger": lambda g: shared_ledger(),
     "rows:name": one_of(None, "val"),
     "summarise:name": one_of(None, "val"),
-    "Ledger:url": lambda g: g.choice(("memory://", shared_url())),
+    "Ledger:url": lambda g: g.choice(("memory://", shared_ledger().address)),
     "Ledger.find_records:name": one_of("records", "other"),
-    "Ledger.charges:account": lambda g: next(iter(ledger.Ledger(shared_url()).records_accounts())),
-    "Ledger.records:account": lambda g: next(iter(ledger.Ledger(shared_url()).records_accounts())),
-    "Ledger.records_summary:account": lambda g: next(
-        iter(ledger.Ledger(shared_url()).records_accounts())
-    ),
-    "verify:url": lambda g: shared_url(),
+    "Ledger.charges:account": records_account,
+    "Ledger.records:account": records_account,
+    "Ledger.records_summary:account": records_account,
+    "verify:url": lambda g: shared_ledger().address,
     "reask:holdout": lambda g: shared_holdout(),
     "reask:values": one_of(lambda model, batch: batch[1]),
     "ray.report:answers": lambda g: {"val_acc": answer_of(g)},
@@ -397,6 +309,32 @@ BY_PLACE = {
     "MultiplicativeWeights:name": fresh_name,
     "MultiplicativeWeights.ask:query": lambda g: torch.tensor([1.0, 0.0, 0.5, 1.0]),
     "MultiplicativeWeights.estimate:query": lambda g: torch.tensor([1.0, 0.0, 0.5, 1.0]),
+    "Ledger.register:registration": lambda g: (
+        shared_ledger().summary(holdout_account(g)).registration
+    ),
+    "Ledger.register:name": fresh_name,
+    "Ledger.register:account": one_of(None),
+    "Ledger.register_records:account": one_of(None),
+    "Ledger.register_records:name": fresh_name,
+    "Ledger.register_records:registration": one_of({"kind": "soft_majority"}),
+    "Ledger.register_records:capacity": one_of(10**12),
+    "Ledger.account:budget": one_of(None, 5),
+    "ray.sharing:holdout": lambda g: file_holdout(),
+    "ray.reporting:guard": lambda g: guard_of(g),
+    "SharedTrial.pruning:guard": lambda g: guard_of(g),
+    "fresh_moment:order": one_of(1, 2, 5),
+    "NoisyMean.table:outputs": lambda g: torch.zeros(5, 2),
+    "NoisyMean.answer:table": lambda g: torch.tensor([100, 200]),
+    "PrivatePredictor.predict_step:batch": lambda g: torch.zeros(2, 4),
+    "PrivatePredictor.validate:holdout": lambda g: make_holdout(
+        g.receiver.status().ledger, mechanism=th.LaplaceMechanism(epsilon=0.1)
+    ),
+    "distill:student": lambda g: nn.Linear(4, 3),
+    "StableERM.charge:setting": lambda g: Setting(num_parts=1, num_outputs=1),
+    "StableERM.sampler_error:setting": lambda g: Setting(num_parts=1, num_outputs=1),
+    "ladder_error:step": one_of(0.01, 0.5),
+    "write:path": lambda g: Path("page.html"),
+    "NoisyMean.total_table:voters": lambda g: Members(num_outputs=1),
     "named_run:name": one_of("night run"),
     "MemberParallelStrategy.members:num_parts": one_of(4),
     "GNMax:sigma": one_of(8.0, 40.0, 1.0),
@@ -423,8 +361,14 @@ BY_PLACE = {
 }
 
 
+def guard_of(generator):
+    return HoldoutGuard(shared_holdout())
+
+
 # The same for a method of several classes: "method:parameter".
 BY_MEMBER = {
+    "decide:query": asked,
+    "budget_charges:units": one_of([50], [50, 1000]),
     "levels:resolution": one_of(1, 100, 2**20),
     "total:resolution": one_of(1, 100, 2**20),
     "accumulator:resolution": one_of(1, 100, 2**20),
@@ -440,23 +384,8 @@ BY_MEMBER = {
 
 def fitting(place, parameter, generator):
     """Draw an argument that fits a parameter of the function at ``place``."""
-    draw = BY_MEMBER.get(f"{place.partition('.')[2]}:{parameter.name}")
-    if draw is not None and f"{place}:{parameter.name}" not in BY_PLACE:
-        return draw(generator)
-    if place.endswith(".decide"):
-        return Query(
-            total=2000,
-            units=50,
-            resolution=100,
-            grid=100,
-            guess=Fraction(1, 2),
-            threshold=None,
-            forced=False,
-            noise=SeededNoise(7).stream("fuzz"),
-        )
-    if place.endswith(".budget_charges") and parameter.name == "units":
-        return [50, 1000]
-    draw = BY_PLACE.get(f"{place}:{parameter.name}") or BY_NAME.get(parameter.name)
+    keys = (f"{place}:{parameter.name}", f"{place.partition('.')[2]}:{parameter.name}")
+    draw = BY_PLACE.get(keys[0]) or BY_MEMBER.get(keys[1]) or BY_NAME.get(parameter.name)
     if draw is not None:
         return draw(generator)
     note = str(parameter.annotation)

@@ -1,31 +1,30 @@
 """Objects whose methods are called with random arguments, and which calls are not made, and why."""
 
 import functools
-from fractions import Fraction
 
 import torch
 import torch_holdout as th
 from torch_holdout import accounting, audit, bounds, ledger, prediction, tuning
-from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.lightning import HoldoutGuard
-from torch_holdout.mechanisms import Query, Release
+from torch_holdout.mechanisms import Release
 
-from support.builders.arguments import (
+from support.builders.ensembles import PARTS, data, ensemble
+from support.builders.holdouts import make_holdout
+from support.builders.mechanisms import MECHANISMS
+from support.builders.predictors import LABELS, make
+from support.builders.samples import (
     CHARGES,
     answer_of,
+    asked,
     fresh_name,
     fresh_trial,
     predictor,
     shared_holdout,
+    shared_ledger,
     shared_report,
-    shared_url,
-    stable_model,
+    shared_stable_model,
     trained_holdout,
 )
-from support.builders.ensembles import PARTS, data, ensemble
-from support.builders.holdouts import make_holdout
-from support.builders.mechanisms import MECHANISMS
-from support.builders.predictors import LABELS
 from support.builders.stable import problem_of
 
 LIGHTNING = "Lightning or torch calls it, with its own objects"
@@ -61,20 +60,37 @@ SKIPPED = {
 }
 # The door or the predictor calls these on a mechanism or a statistic, with what it has checked.
 CHECKED_BEFORE = frozenset(
-    "accumulator answer budget_charges chances channel charge charge_of charge_per_step decide "
-    "epsilon_per_step guess_for levels member_outputs noise_scale output_chunks private_loss "
-    "release_charge require_voters sampler_error table to_normalised to_user total total_table "
-    "units value_shape".split()
+    word
+    for line in (
+        "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
+        "decide epsilon_per_step guess_for levels member_outputs noise_scale output_chunks",
+        "private_loss register register_records release_charge require_voters sampler_error",
+        "table to_normalised to_user total total_table units value_shape",
+    )
+    for word in line.split()
 )
+KEPT_CHECKS = frozenset(["ReusableHoldout.accumulator", "PrivatePredictor.charge"])
 # Functions of the caller's: what they raise is theirs, what they return is checked.
 CALLED = frozenset(
-    "size charge model_fn loss optimizer scheduler per_example metric progress train values "
-    "fallback key as_pair".split()
+    [
+        *("size", "charge", "model_fn", "loss", "optimizer", "scheduler", "per_example", "metric"),
+        *("progress", "train", "values", "fallback", "key", "as_pair"),
+    ]
 )
 ALWAYS_GIVEN = frozenset(["audit:progress"])
-KEPT_CHECKS = frozenset(
-    ["ReusableHoldout.accumulator", "PrivatePredictor.charge", "Ledger.charges"]
-)
+TUNE = "only in a trial of Ray Tune, or with its results (tests/tuning/test_ray.py)"
+REFUSES = "it always refuses, and says what to call instead"
+NEVER_RETURNS = {
+    "ReusableHoldoutMetric.merge_state": REFUSES,
+    "PartitionedEnsemble.forward": REFUSES,
+    "PartitionedEnsemble.predict_step": REFUSES,
+    "ray.claim": TUNE,
+    "ray.report": TUNE,
+    "ray.reporting": TUNE,
+    "reask": "needs the winner's own weights (tests/tuning/test_optuna.py)",
+    "distill": "trains; called with a Trainer it refuses",
+    "audit": "runs for seconds; stopped before its first part",
+}
 MAKE = {
     "ReusableHoldout": trained_holdout,
     "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),
@@ -87,12 +103,12 @@ MAKE = {
         updates=5,
     ),
     "HoldoutGuard": lambda g: HoldoutGuard(make_holdout()),
-    "Ledger": lambda g: ledger.Ledger(shared_url()),
+    "Ledger": lambda g: shared_ledger(),
     "Report": lambda g: shared_report(),
     "PrivatePredictor": predictor,
     "PartitionedEnsemble": lambda g: ensemble(),
     "PartitionedDataModule": lambda g: data(),
-    "StableModel": stable_model,
+    "StableModel": lambda g: shared_stable_model(),
     "Partition": lambda g: PARTS,
     "Plan": lambda g: th.plan(size=1000, queries=50),
     "Certificate": lambda g: shared_holdout().certificate(),
@@ -107,8 +123,15 @@ MAKE = {
     "Neighbours": lambda g: prediction.Neighbours(relation="replace-one", unit="record"),
     "NoisyMean": lambda g: prediction.NoisyMean(low=0.0, high=1.0, noise="laplace", epsilon=1.0),
     "StableERM": lambda g: prediction.StableERM(problem=problem_of(), epsilon=1.0),
+    "Ledger.register": lambda g: ledger.Ledger("memory://"),
+    "Ledger.register_records": lambda g: ledger.Ledger("memory://"),
+    "PrivatePredictor.private_epsilon": lambda g: make(
+        name=fresh_name(g), seed=3, track_private_loss=True
+    ),
+    "PrivatePredictor.validate": lambda g: make(name=fresh_name(g), seed=3),
+    "SharedTrial.value": lambda g: reported_trial(g),
     "SharedTrial": lambda g: tuning.optuna.SharedTrial(fresh_trial(g), shared_holdout(), "val_acc"),
-    "Query": lambda g: query_of(g),
+    "Query": asked,
     "Release": lambda g: Release(3, 10),
     "Row": lambda g: audit.Row("an answer", "exact", "epsilon", 1.0, 0.5),
     "ThresholdoutPlan": lambda g: bounds.published.thresholdout_plan(
@@ -123,18 +146,11 @@ MAKE = {
 }
 
 
-def query_of(generator):
-    """What the door asks a mechanism."""
-    return Query(
-        total=2000,
-        units=50,
-        resolution=100,
-        grid=100,
-        guess=Fraction(1, 2),
-        threshold=None,
-        forced=False,
-        noise=SeededNoise(7).stream("fuzz"),
-    )
+def reported_trial(generator):
+    """A trial that has a value."""
+    shared = tuning.optuna.SharedTrial(fresh_trial(generator), shared_holdout(), "val_acc")
+    shared.report(answer_of(generator), step=1)
+    return shared
 
 
 def reason_to_skip(place):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import optuna
 from torch_holdout.errors import HoldoutError, HoldoutWarning
 
 from support.builders.arguments import fitting
@@ -62,33 +63,53 @@ class Outcomes:
     seconds: Counter = field(default_factory=Counter)
     findings: list = field(default_factory=list)
 
-    def run(self, path, call, binds=True, limit=60.0):
-        """Make one call and judge it; return what it returned, or the library's error."""
+    def run(self, path, call, limit=60.0, about=str):
+        """Make one call and judge it; return how it ended, and the error if there was one."""
         self.called[path] += 1
-        started = time.perf_counter()
-        try:
-            with warnings.catch_warnings(record=True) as caught, ends_within(limit):
-                warnings.simplefilter("always")
-                result = call()
-            how = "returned"
-        except HoldoutError as error:
-            how, result = "refused", error
-        except OwnError as error:
-            how, result = "the argument's own error", error
-        except TypeError as error:
-            bound = binds and not BINDING.search(str(error))
-            how, result = ("finding" if bound else "Python's binding"), error
-        except (Exception, HangError) as error:
-            how, result = "finding", error
+        started, error = time.perf_counter(), None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with ends_within(limit):
+                    call()
+            except (Exception, HangError) as raised:
+                error = raised
         self.seconds[path] += time.perf_counter() - started
-        foreign = [w for w in caught if not _may_warn(w)]
-        if how != "finding" and foreign:
-            how, result = "finding", foreign[0].message
+        foreign = [warning.message for warning in caught if not _may_warn(warning)]
+        how = _judged(error)
+        if foreign and how != "finding":
+            how, error = "finding", foreign[0]
         self.ended[how] += 1
         self.returned[path] += how == "returned"
         if how == "finding":
-            self.findings.append((path, place_of(result), result))
-        return result
+            self.findings.append(f"{path}: {type(error).__name__} {place_of(error)} {about()}")
+        return how, error
+
+    def summary(self, what, seconds):
+        """Say in a few lines how calls ended."""
+        total = sum(self.ended.values())
+        ended = ", ".join(f"{count} {how}" for how, count in self.ended.most_common())
+        fewest, most = min(self.called.values()), max(self.called.values())
+        slowest = max(self.seconds, key=lambda path: self.seconds[path] / self.called[path])
+        each = 1000 * self.seconds[slowest] / self.called[slowest]
+        return (
+            f"\n{total} calls of {what} in {seconds:.0f} s: {ended}.\n"
+            f"Each was called {fewest} to {most} times; the slowest is {slowest}, {each:.0f} ms."
+        )
+
+
+def _judged(error):
+    """How a call ended."""
+    if error is None:
+        return "returned"
+    if isinstance(error, HoldoutError):
+        return "refused"
+    if isinstance(error, OwnError):
+        return "the argument's own error"
+    if isinstance(error, optuna.TrialPruned):
+        return "pruned"
+    binds = isinstance(error, TypeError) and BINDING.search(str(error))
+    return "Python's binding" if binds else "finding"
 
 
 def _may_warn(warning):
@@ -166,7 +187,8 @@ def bound(target, draws):
     """Return the function to call, on an object of its class."""
     if target.owner is None:
         return target.function
-    draws.receiver = receiver = MAKE[target.owner.__name__](draws)
+    make = MAKE.get(target.place) or MAKE[target.owner.__name__]
+    draws.receiver = receiver = make(draws)
     name = target.path.rpartition(".")[2]
     if isinstance(target.function, property | functools.cached_property):
         return lambda: getattr(receiver, name)
@@ -179,7 +201,7 @@ def may_be_hostile(target):
     return target.place in KEPT_CHECKS or member not in CHECKED_BEFORE
 
 
-def arguments(target, draws):
+def arguments(target, draws, fits=False):
     """Draw arguments: all fitting, one hostile, or many."""
     parameters = [
         parameter
@@ -190,7 +212,7 @@ def arguments(target, draws):
     given = [
         p for p in parameters if p.default is p.empty or p.name in always or draws.random() < 0.4
     ]
-    how = draws.random() if may_be_hostile(target) else 0
+    how = 0 if fits or not may_be_hostile(target) else draws.random()
     if how < 0.4 or not given:
         bad = set()
     elif how < 0.8:
@@ -235,3 +257,16 @@ def use(result):
     if type(result).__module__.startswith("torch_holdout"):
         str(result), repr(result)
     return result
+
+
+def shown(positional, named):
+    """Write arguments down, for a message."""
+    parts = [_text(value) for value in positional]
+    return ", ".join(parts + [f"{name}={_text(value)}" for name, value in named.items()])
+
+
+def _text(value):
+    try:
+        return repr(value)[:60]
+    except Exception:
+        return f"<{type(value).__name__}>"
