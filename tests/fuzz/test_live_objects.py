@@ -232,6 +232,6 @@ def test_an_operation_that_charges_or_tells_before_it_refuses_is_found():
     def tells(draws, holdout):
         raise th.HoldoutError(f"Expected another mean than {RAW[0]}.")
 
-    outcomes, charged, told = walk("holdout", 5, charges=charges, tells=tells)
+    _, charged, told = walk("holdout", 5, charges=charges, tells=tells)
     assert any(name.startswith("charges") for name in charged)
     assert {name.split()[0] for name in told} == {"tells"}
