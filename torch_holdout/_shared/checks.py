@@ -161,7 +161,7 @@ def plain_number(value: Any) -> Any:
         >>> plain_number(Fraction(1, 4)), plain_number(10**400), plain_number("x")
         (0.25, inf, 'x')
     """
-    if type(value) is bool or not isinstance(value, Real):
+    if type(value) in (float, bool) or not isinstance(value, Real):
         return value
     whole = _as_int(value)
     if whole is not None and abs(whole) < _BEYOND:
@@ -180,6 +180,8 @@ def _infinite(value: Any) -> Any:
 
 def _as_float(value: object) -> float | None:
     """Return a real number that a float can hold, as one."""
+    if type(value) is float:  # by far the most; the others ask an abstract class
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
@@ -189,6 +191,8 @@ def _as_float(value: object) -> float | None:
 
 
 def _as_int(value: object) -> int | None:
+    if type(value) is int:
+        return value
     if isinstance(value, bool) or not isinstance(value, Integral):
         return None
     try:
