@@ -144,7 +144,7 @@ class TestPartialPasses:
         for wrong in (96, 98):
             metric.reset()
             metric.update(correct(5, wrong))
-            with pytest.warns(HoldoutWarning, match=f"but got {wrong}"):
+            with pytest.warns(HoldoutWarning, match="each once, but got"):
                 assert metric.compute().isnan()
         assert metric.holdout.status().queries == 0
         metric.reset()
@@ -208,7 +208,7 @@ class TestCopies:
         run_pass(twin)
         assert twin.holdout.status().queries == 1
         assert metric.holdout.status().queries == 1
-        assert metric._sums.kept == 60  # the original goes on where it was
+        assert metric._sums._kept == 60  # the original goes on where it was
 
     def test_a_deepcopied_model_is_asked_about_itself(self):
         net = Net().eval()

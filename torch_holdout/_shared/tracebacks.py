@@ -1,12 +1,16 @@
 """Exceptions that leave without the frames they went through."""
 
+import contextlib
+import os
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from torch_holdout.errors import HoldoutError
 
 _Result = TypeVar("_Result")
+_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def without_trace(action: Callable[[], _Result]) -> _Result:
@@ -39,6 +43,36 @@ def without_trace(action: Callable[[], _Result]) -> _Result:
         bare = HoldoutError(f"The holdout could not answer: {type(error).__name__}.")
     # Outside the handlers, so that Python does not attach the original as context.
     raise bare
+
+
+def with_empty_frames(action: Callable[[], _Result]) -> _Result:
+    """Run code of the user's; its errors leave, but the frames of this package hold nothing.
+
+    Those frames hold the holdout's batch, and some loggers print local variables. Our own errors
+    leave with all frames below emptied, also the user's: the lines are there, the values are not.
+
+    Example:
+        >>> with_empty_frames(lambda: 1 // 0)
+        Traceback (most recent call last):
+            ...
+        ZeroDivisionError: integer division or modulo by zero
+    """
+    try:
+        return action()
+    except BaseException as error:
+        empty_frames(error)
+        raise
+
+
+def empty_frames(error: BaseException | None) -> None:
+    """Empty the finished frames of an error and of those before it: of our own errors, all."""
+    ours = isinstance(error, HoldoutError)
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if ours or frame.f_code.co_filename.startswith(_HERE):
+                with contextlib.suppress(RuntimeError):  # still running
+                    frame.clear()
+        error = error.__cause__ or error.__context__
 
 
 def errors_by_type(

@@ -11,14 +11,8 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.statistics import SealedSums
+from torch_holdout.training.advice import diff_for
 from torch_holdout.training.requirements import require_eval
-
-DIFF = """Return per-example values instead; the guard averages, guards and logs them:
-     def validation_step(self, batch, batch_idx):
-         x, y = batch
--        loss = F.cross_entropy(self(x), y)
--        self.log("val_loss", loss)
-+        return {"val_loss": F.cross_entropy(self(x), y, reduction="none")}"""
 
 
 class Evaluation:
@@ -44,11 +38,11 @@ class Evaluation:
     @property
     def started(self) -> bool:
         """Whether a batch has been added."""
-        return any(sums.seen for sums in self._sums.values())
+        return any(sums._seen for sums in self._sums.values())
 
     def look_when_complete(self) -> None:
         """Look once more in the last step. The ranks may have it at different moments."""
-        complete = all(sums.kept >= self._share for sums in self._sums.values())
+        complete = all(sums._kept >= self._share for sums in self._sums.values())
         if complete and not self._sharded:
             self.look_at_weights()
 
@@ -86,7 +80,7 @@ class Evaluation:
         if not isinstance(output, Mapping):
             raise InvalidArgumentError(
                 f"Expected the step to return a dictionary with {sorted(expected)}, but got "
-                f"{type(output).__name__}. {DIFF}"
+                f"{type(output).__name__}. {diff_for('validation_step')}"
             )
         if set(output) != expected:
             missing = sorted(expected - set(output))

@@ -17,8 +17,10 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.distributed import rank_and_world
+from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import (
     BudgetExhaustedError,
+    HoldoutError,
     HoldoutWarning,
     InvalidArgumentError,
     UnguardedLogError,
@@ -26,7 +28,9 @@ from torch_holdout.errors import (
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import current_run, named_run
+from torch_holdout.training.data_check import DataCheck
 from torch_holdout.training.evaluation import Evaluation
+from torch_holdout.training.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
 from torch_holdout.training.interception import MetricWatch, Step
 from torch_holdout.training.publishing import budget_left, name_of_run, publish
@@ -41,6 +45,7 @@ from torch_holdout.training.requirements import (
     require_own_examples,
     require_releases_left,
     require_whole_loader,
+    step_of,
 )
 from torch_holdout.training.session import GuardSession
 
@@ -54,6 +59,7 @@ class HoldoutGuardHooks:
     """
 
     _session: GuardSession | None = None  # from setup to teardown
+    _looks = True  # whether the first batch is shown as marked tensors
 
     def __init__(
         self,
@@ -68,6 +74,7 @@ class HoldoutGuardHooks:
         version: str = "",
         prog_bar: bool = True,
         run: str | None = None,
+        check_data: bool = True,
     ) -> None:
         """Route validation through a holdout, so that every decision reads only guarded values.
 
@@ -98,6 +105,8 @@ class HoldoutGuardHooks:
             prog_bar: Whether values and the budget are shown in the progress bar.
             run: What the run is called in the report; None: the logger's folder, or when it
                 started.
+            check_data: Whether the records of the loaders' datasets are compared with the account,
+                once for each dataset, before anything is trained: at most 20,000 in 2 seconds.
 
         Example:
             >>> import torch_holdout as th
@@ -136,6 +145,8 @@ class HoldoutGuardHooks:
         self._warned: set[str] = set()
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
+        self._first_batches = FirstBatches()
+        self._data = DataCheck(holdout, guess_dataloaders, check_data=check_data)
 
     # ---- what Lightning calls
 
@@ -167,7 +178,7 @@ class HoldoutGuardHooks:
             for callback in trainer.callbacks
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
-        step = "validation_step" if self.stage == "validate" else "test_step"
+        step = step_of(self.stage)
         require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
         if stage == "fit":
@@ -175,6 +186,7 @@ class HoldoutGuardHooks:
         self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
+        self._first_batches = FirstBatches()
         if guards[0] is self:
             self._session = GuardSession(guards, trainer, pl_module, step)
         else:
@@ -186,12 +198,16 @@ class HoldoutGuardHooks:
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Put everything back also when the run fails: Lightning calls no teardown then."""
+        if isinstance(exception, HoldoutError):
+            empty_frames(exception)  # Lightning's own hold the batch too
         self._end_session()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Show a resumed run its last values (not through ``log``: a stale one would win)."""
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
+        if self.stage == "validate":
+            self._data.run(trainer, self.stage, self.dataloader_idx)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
@@ -208,6 +224,7 @@ class HoldoutGuardHooks:
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
         if trainer.testing == (self.stage == "test"):
+            self._data.run(trainer, self.stage, self.dataloader_idx)
             self._start(trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -247,17 +264,50 @@ class HoldoutGuardHooks:
         module, evaluation = trainer.lightning_module, self._evaluation
         if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
             return
-        run = self._holdout_step(module) or functools.partial(step, **kwargs)
+        own = self._holdout_step(module)
+        run = own or functools.partial(step, **kwargs)
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
             evaluation.look_at_weights()
-            for batch in guess_batches(trainer, self.holdout, self.guess_dataloaders):
-                evaluation.add_guess(run(batch, *args[1:]))
-        output = run(*args)
-        self._refuse_metrics()
+            for batch, counts in guess_batches(trainer, self.holdout, self.guess_dataloaders):
+                values = run(batch, *args[1:])
+                if counts:
+                    evaluation.add_guess(values)
+        self._refuse_metrics()  # those updated in a hook before the step
+        output = self._shown(
+            "holdout_step" if own else step_of(self.stage),
+            lambda batch: run(batch, *args[1:]),
+            args[0],
+            trainer,
+            used=not sanity,
+        )
         evaluation.add(output)
         if not sanity:
             evaluation.look_when_complete()
+
+    def _guarded_hook(
+        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, *, used: bool
+    ) -> Any:
+        method: Any = getattr(hook, "func", hook)
+        return self._shown(
+            f"{type(method.__self__).__name__}.{method.__name__}",
+            lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
+            args[place],
+            trainer,
+            used=used,
+        )
+
+    def _shown(self, name: str, run: Step, batch: Any, trainer: Any, *, used: bool) -> Any:
+        """Run code of the user's; the first time in a stage, look at what it does to its batch."""
+
+        def run_once(batch: Any) -> Any:
+            result = run(batch)
+            self._refuse_metrics()  # it names them better than a look does
+            return result
+
+        if not self._looks:
+            return run_once(batch)
+        return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
 
     def _refuse_metrics(self) -> None:
         """Raise if the module's own metrics were updated, or reset them: they could be read raw."""
@@ -288,7 +338,9 @@ class HoldoutGuardHooks:
         if refused:
             self._meet_exhaustion(refused)
         self._last |= {n: answer.value for n, answer in self.answers.items() if n not in refused}
-        publish(self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar)
+        publish(
+            trainer, self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar
+        )
         spent = budget_left(self.answers) == 0
         if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
             if not trainer.should_stop and trainer.is_global_zero:

@@ -47,6 +47,7 @@ class Published(Metric):
 
 
 def publish(
+    trainer: Any,
     session: GuardSession,
     holdout: ReusableHoldout,
     answers: Mapping[str, Answer],
@@ -63,20 +64,20 @@ def publish(
         prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
     left = budget_left(answers)
 
-    def send(name: str, value: float, *, bar: bool = False, logger: bool | None = None) -> None:
+    def send(name: str, value: float, *, bar: bool = False) -> None:
         session.log(
             name,
             Published(value),
             prog_bar=bar,
-            logger=logger,  # None: if there is one
             on_step=False,
             on_epoch=True,
             batch_size=1,
             metric_attribute=name,  # so that Lightning does not look for it in the module
         )
 
-    # First and short: bars cut what does not fit in a line. Loggers get the long key instead.
-    send(short, left, bar=prog_bar, logger=False)
+    if prog_bar:
+        # First and short: bars cut what does not fit in a line. It is no second key elsewhere.
+        trainer.progress_bar_metrics[short] = left
     for name, answer in answers.items():
         send(name, last.get(name, math.nan), bar=prog_bar)
         send(f"{prefix}/{name}/is_release", answer.is_release)

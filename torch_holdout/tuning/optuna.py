@@ -29,7 +29,7 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name, named_run
 from torch_holdout.training.requirements import budget_spent
-from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
+from torch_holdout.tuning.claims import Claim, Pointer, best_claim, points_here, reask
 from torch_holdout.tuning.reporting import (
     one_statistic,
     reporting_callback,
@@ -157,7 +157,7 @@ class SharedTrial:
         if answer is None:
             return
         self._step = step
-        if answer.is_release and answer.position is not None:
+        if points_here(answer, self._holdout, self._statistic):
             # A pointer only: the value is read from the ledger.
             key = f"torch_holdout:{self._statistic}:{answer.position}"
             mark = {"trial": self._trial.number, "step": step, "account": self._account}
@@ -241,7 +241,7 @@ def _pointers(trial: optuna.trial.FrozenTrial, name: str, account: str) -> Itera
         # A retried trial inherits the attributes of the failed one, which is not it; and a study
         # may have been begun on another account, whose positions mean other queries.
         if ours and (mark.get("trial"), mark.get("account")) == (trial.number, account):
-            yield Pointer(str(trial.number), int(mark["step"]), int(position))
+            yield Pointer(str(trial.number), int(mark["step"]), int(position), account, name)
 
 
 def _end(study: optuna.Study, holdout: ReusableHoldout) -> NoReturn:

@@ -28,6 +28,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,7 +38,7 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name, named_run
 from torch_holdout.training.requirements import budget_spent
-from torch_holdout.tuning.claims import Claim, Pointer, best_claim, reask
+from torch_holdout.tuning.claims import Claim, Pointer, best_claim, points_here, reask
 from torch_holdout.tuning.reporting import (
     one_statistic,
     reporting_callback,
@@ -183,6 +184,8 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
         if answer is None or not tells_the_value(holdout.mechanism, answer):
             trial.withheld = True
             return
+        if not points_here(answer, holdout, name) and answer.is_release:
+            answer = replace(answer, position=None)  # no release of this ledger: nothing to claim
         told |= _reported(name, answer, trial.account)
     trial.reported = True
     tune.report(told, checkpoint=checkpoint)
@@ -286,7 +289,7 @@ def _pointers(result: Any, name: str, account: str) -> Iterator[Pointer]:
     trial = str(result.metrics.get("trial_id"))
     for step, position in zip(table["training_iteration"], table[column], strict=True):
         if position == position:  # not NaN
-            yield Pointer(trial, int(step), int(position))
+            yield Pointer(trial, int(step), int(position), account, name)
 
 
 def _end(holdout: ReusableHoldout) -> NoReturn:
