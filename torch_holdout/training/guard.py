@@ -47,6 +47,7 @@ from torch_holdout.training.runs import (
     GuardedRun,
     explain_epoch_end,
     holdout_step_of,
+    require_idle,
     require_step,
 )
 from torch_holdout.training.session import GuardSession
@@ -174,12 +175,7 @@ class HoldoutGuardHooks:
         """Check the Trainer and the holdout before anything runs, then intercept the module."""
         if not self._applies(stage):
             return
-        if self._session is not None:
-            raise InvalidArgumentError(
-                f"Expected the guard of holdout {self.holdout.name!r} in one run at a time, but "
-                f"its Trainer is still running. Start the other run when this one has ended, or "
-                f"give it a module and a HoldoutGuard of its own. Nothing was charged."
-            )
+        require_idle(self._current, self.holdout)
         require_whole_loader(trainer, self.stage)
         require_own_examples(trainer)
         guards = [

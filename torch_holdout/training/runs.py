@@ -94,6 +94,16 @@ class GuardedRun:
         return None
 
 
+def require_idle(current: GuardedRun | None, holdout: ReusableHoldout) -> None:
+    """Raise if a guard is still in another run."""
+    if current is not None:
+        raise InvalidArgumentError(
+            f"Expected the guard of holdout {holdout.name!r} in one run at a time, but its Trainer "
+            f"is still running. Start the other run when this one has ended, or give it a module "
+            f"and a HoldoutGuard of its own. Nothing was charged."
+        )
+
+
 def own_loader(trainer: Any, stage: str, index: int) -> Any:
     """Return the loader that a guard is for, or None; before a fit's first step too."""
     if stage == "test":
