@@ -24,7 +24,7 @@ class FirstBatches:
     """
 
     def __init__(self) -> None:
-        self._shown: set[tuple[bool, str]] = set()  # in a sanity check or not, what
+        self._shown: set[tuple[bool, str, int]] = set()  # in a sanity check or not, what, whose
         self.looking = False
 
     def show(
@@ -35,15 +35,18 @@ class FirstBatches:
         batch: Any,
         trainer: Any,
         *,
+        owner: int,
         used: bool,
     ) -> Any:
         """Run code on a first batch, marked if it is due; raise or warn if it kept something.
 
-        ``used`` says whether the result counts: then it is computed once more, unmarked.
+        ``owner`` tells callbacks of one class apart; ``used`` says whether the result counts: then
+        it is computed once more, unmarked.
         """
-        if (trainer.sanity_checking, name) in self._shown:
+        key = (trainer.sanity_checking, name, owner)
+        if key in self._shown:
             return run(batch)
-        self._shown.add((trainer.sanity_checking, name))
+        self._shown.add(key)
         module, is_step = trainer.lightning_module, name.endswith("_step")
         owners = [*module.modules(), *trainer.callbacks, trainer._logger_connector]
 
