@@ -75,6 +75,27 @@ def test_an_older_ledger_goes_on_with_what_later_versions_added(postgres, url, v
     assert "fingerprint" in verify(url).findings[0].problem
 
 
+@pytest.mark.parametrize(
+    ("rule", "changed"),
+    [
+        ("INSERT TO th_queries DO INSTEAD NOTHING", 0),
+        ("UPDATE TO th_holdouts DO INSTEAD NOTHING", 0),
+    ],
+)
+def test_a_server_that_quietly_writes_nothing_is_noticed(postgres, url, rule, changed):
+    ledger = Ledger(url)
+    record(ledger, entry("a"))
+    postgres.edit(url, f"CREATE RULE quiet AS ON {rule}")
+    with (
+        pytest.raises(LedgerError, match=rf"1 row of the ledger, but it changed {changed}"),
+        ledger.account(ledger.accounts()["val"]) as account,
+    ):
+        account.record(entry("b"), None)
+    postgres.edit(url, f"DROP RULE quiet ON {rule.split()[2]}")
+    assert verify(url).findings == []
+    assert summary(url).queries == 1
+
+
 class TestUrl:
     def test_one_ledger_has_one_address(self):
         short = Ledger("postgresql+psycopg://me@DB.example.org/budgets")

@@ -21,6 +21,7 @@ from torch_holdout.ledger.schema import (
     ledger,
     metadata,
 )
+from torch_holdout.ledger.statements import change
 
 WAIT_SECONDS = 60  # for another process's transaction
 _LOGGER = "torch_holdout"
@@ -71,18 +72,16 @@ class Backend(Protocol):
 def quiet_engine(url: str, **options: Any) -> sa.Engine:
     """Return an engine that logs no rows: they hold secrets, whatever level is set."""
     logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGER}").setLevel(logging.WARNING)
+    options |= {"execution_options": {"preserve_rowcount": True}}  # of inserts, too
     return sa.create_engine(url, hide_parameters=True, logging_name=_LOGGER, **options)
 
 
 def fill(connection: sa.Connection) -> None:
     """Create an empty ledger."""
     metadata.create_all(connection, checkfirst=False)
-    connection.execute(
-        ledger.insert().values(
-            schema_version=SCHEMA_VERSION, created_at=now(), created_by=library_version()
-        )
-    )
-    connection.execute(keys.insert().values(purpose="fingerprint", secret=fresh_secret()))
+    made = {"created_at": now(), "created_by": library_version()}
+    change(connection, ledger.insert().values(schema_version=SCHEMA_VERSION, **made))
+    change(connection, keys.insert().values(purpose="fingerprint", secret=fresh_secret()))
     headers.start(connection)
 
 
@@ -111,7 +110,7 @@ def upgrade(connection: sa.Connection, address: str) -> None:
         metadata.create_all(connection, tables=list(ADDED[later]), checkfirst=False)
     if stored < WITH_HEADERS:
         headers.cover_all(connection, address)
-    connection.execute(ledger.update().values(schema_version=SCHEMA_VERSION))
+    change(connection, ledger.update().values(schema_version=SCHEMA_VERSION))
 
 
 def key_problems(connection: sa.Connection) -> list[str]:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from torch_holdout.ledger.chains import canonical, chained, damaged, first_link
 from torch_holdout.ledger.schema import header_end, headers, holdouts, records, sketches
+from torch_holdout.ledger.statements import change
 
 _FIXED = ("account", "name", "registration", "budget", "capacity", "created_at")
 
@@ -46,13 +47,13 @@ def covered(
     own = _content(connection, table, account)
     position = end.position + 1
     chain = chained(end.chain, position, own)
-    connection.execute(headers.insert().values(position=position, chain=chain, **own))
-    connection.execute(header_end.update().values(position=position, chain=chain))
+    change(connection, headers.insert().values(position=position, chain=chain, **own))
+    change(connection, header_end.update().values(position=position, chain=chain))
 
 
 def start(connection: sa.Connection) -> None:
     """Begin the chain of an empty ledger."""
-    connection.execute(header_end.insert().values(position=0, chain=first_link("")))
+    change(connection, header_end.insert().values(position=0, chain=first_link("")))
 
 
 def cover_all(connection: sa.Connection, address: str) -> None:

@@ -95,7 +95,7 @@ class Ledger:
             if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
                 with covered(connection, schema.holdouts, row.account, self.address):
-                    connection.execute(same.values(registration=whole.text()))
+                    statements.change(connection, same.values(registration=whole.text()))
             self._sketch(connection, schema.holdouts, row.account, keyed)
             return str(row.account)
 
@@ -277,7 +277,7 @@ class Ledger:
             connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
             row = connection.execute(named).one_or_none()
         if account is not None and (row is None or row.account != account):
-            raise self._gone(name)
+            raise self._gone(repr(name))
         if row is None and keyed is not None:
             require_new_data(connection, table, name, keyed)
         return row
@@ -294,7 +294,7 @@ class Ledger:
         shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
         data = {"fingerprint": None if keyed is None else keyed.fingerprint}
         with covered(connection, table, account, self.address):
-            connection.execute(table.insert().values(shared | columns | data))
+            statements.change(connection, table.insert().values(shared | columns | data))
             if keyed is not None:
                 store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
         return account
@@ -310,12 +310,12 @@ class Ledger:
     def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
         row = connection.execute(statement, {"which": account}).one_or_none()
         if row is None:
-            raise self._gone(account)
+            raise self._gone("an account")  # never its id
         return row
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
-            f"Expected {which!r} in {self.address}, where this handle was created, but it is "
+            f"Expected {which} in {self.address}, where this handle was created, but it is "
             f"gone or replaced. A new one would be a new budget, so none was created or used."
         )
 
@@ -324,10 +324,9 @@ class Ledger:
         self, *, reads_only: bool = False, create: bool = False
     ) -> Iterator[sa.Connection]:
         if self._connected is None:
-            with self._backend.exclusive(reads_only=self._reads_only):
-                self._connected = (
-                    self._reader() if self._reads_only else self._backend.connect(create=create)
-                )
+            self._connected = (
+                self._reader() if self._reads_only else self._backend.connect(create=create)
+            )
         committing = False
         with self._backend.exclusive(reads_only=reads_only):
             try:
@@ -345,7 +344,10 @@ class Ledger:
         """Return an engine that changes nothing, on a ledger of any version that is not damaged."""
         engine = self._backend.reading()
         try:
-            with self._backend.begin(engine, reads_only=True) as connection:
+            with (
+                self._backend.exclusive(reads_only=True),
+                self._backend.begin(engine, reads_only=True) as connection,
+            ):
                 self._version = stored_version(connection, self.address)
                 problems = self._backend.problems(connection)
         except self._backend.errors as error:
