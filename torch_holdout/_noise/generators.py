@@ -59,3 +59,29 @@ def lent_generators(*key: object) -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(arrays)
+
+
+class GeneratorStates:
+    """The states of the global generators of torch, numpy and Python, to be put back.
+
+    Example:
+        >>> before = GeneratorStates()
+        >>> first = torch.rand(2), random.random()
+        >>> before.put_back()
+        >>> torch.equal(first[0], torch.rand(2)), first[1] == random.random()
+        (True, True)
+    """
+
+    def __init__(self) -> None:
+        self._python, self._arrays = random.getstate(), np.random.get_state()
+        self._host = torch.default_generator.get_state()
+        cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._cuda = torch.cuda.get_rng_state() if cuda else None
+
+    def put_back(self) -> None:
+        """Restore the states."""
+        random.setstate(self._python)
+        np.random.set_state(self._arrays)
+        torch.default_generator.set_state(self._host)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda)

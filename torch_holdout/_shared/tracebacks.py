@@ -1,12 +1,17 @@
 """Exceptions that leave without the frames they went through."""
 
+import contextlib
+import functools
+import os
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from torch_holdout.errors import HoldoutError
 
 _Result = TypeVar("_Result")
+_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def without_trace(action: Callable[[], _Result]) -> _Result:
@@ -41,6 +46,36 @@ def without_trace(action: Callable[[], _Result]) -> _Result:
     raise bare
 
 
+def with_empty_frames(action: Callable[[], _Result]) -> _Result:
+    """Run code of the user's; its errors leave, but the frames of this package hold nothing.
+
+    Those frames hold the holdout's batch, and some loggers print local variables. Our own errors
+    leave with all frames below emptied, also the user's: the lines are there, the values are not.
+
+    Example:
+        >>> with_empty_frames(lambda: 1 // 0)
+        Traceback (most recent call last):
+            ...
+        ZeroDivisionError: integer division or modulo by zero
+    """
+    try:
+        return action()
+    except BaseException as error:
+        empty_frames(error)
+        raise
+
+
+def empty_frames(error: BaseException | None) -> None:
+    """Empty the finished frames of an error and of those before it: of our own errors, all."""
+    ours = isinstance(error, HoldoutError)
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if ours or frame.f_code.co_filename.startswith(_HERE):
+                with contextlib.suppress(RuntimeError):  # still running
+                    frame.clear()
+        error = error.__cause__ or error.__context__
+
+
 def errors_by_type(
     action: Callable[[], _Result], refusal: Callable[[str], HoldoutError]
 ) -> _Result:
@@ -63,3 +98,32 @@ def errors_by_type(
         kind = type(error).__name__
     # Outside the handlers, as above.
     raise refusal(kind)
+
+
+def without_frames(action: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Return ``action`` so that its errors leave as they are, but without the frames below.
+
+    For code that is called with raw tensors: frames keep arguments, and some loggers print them.
+
+    Example:
+        >>> def halved(secret):
+        ...     raise HoldoutError("Not a number.")
+        >>> try:
+        ...     without_frames(halved)("7310")
+        ... except HoldoutError as error:
+        ...     frames = list(traceback.walk_tb(error.__traceback__))
+        >>> [frame.f_code.co_name for frame, _ in frames], "7310" in str(frames[-1][0].f_locals)
+        (['<module>', 'bare'], False)
+    """
+
+    @functools.wraps(action)
+    def bare(*arguments: Any, **named: Any) -> _Result:
+        try:
+            return action(*arguments, **named)
+        except BaseException as error:
+            raised = error.with_traceback(None)
+        raised.__cause__ = raised.__context__ = None
+        del arguments, named
+        raise raised
+
+    return bare

@@ -20,6 +20,9 @@ class Answer:
         source: Its first kind, ``"release"`` or ``"guess"``; None when exhausted. Only releases may
             become a claim.
         position: The query's number in the account, from 1; None when exhausted.
+        account: The public mark of the account that gave it (``holdout.account``); None in a pickle
+            of version 0.1.0.
+        statistic: Of which statistic; None in a pickle of version 0.1.0.
 
     Example:
         >>> Answer(0.91, "repeat", 7, "release").is_release
@@ -31,6 +34,8 @@ class Answer:
     budget_left: int
     source: Literal["release", "guess"] | None = None
     position: int | None = field(default=None, repr=False, compare=False)
+    account: str | None = field(default=None, repr=False, compare=False)
+    statistic: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_release(self) -> bool:
@@ -51,7 +56,8 @@ class Status:
         rho_spent: The sum of rhos (zero-concentrated privacy) for Gaussian noise, else None.
         cost_per_release: Epsilon (rho for Gaussian noise) of an answer and its round of
             comparisons, by statistic.
-        sampler_error: Addition to delta from inexact sampling, over all draws so far.
+        sampler_error: Addition to delta from inexact sampling, over all draws so far; where epsilon
+            is infinite, the total variation that it comes from.
         renaming_detected: Whether the account knows its data's fingerprint.
         split_detected: Whether it knows a sketch of its data, so that a part of it is recognised.
         seeded: Whether the noise comes from a test seed, so that nothing is private.

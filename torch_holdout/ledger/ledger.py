@@ -163,6 +163,25 @@ class Ledger:
             raise damaged_ledger(self.address, ["the name of a run is not text"])
         return answers
 
+    def answer(self, account: str, position: int) -> tuple[Summary, Recorded, int] | None:
+        """Return counters, the answer at a position and how many releases came before it, or None.
+
+        Read at once and without the other rows, so that it takes as long for many answers as for
+        few.
+        """
+        with self._transaction(reads_only=True) as connection:
+            row = self._row(connection, statements.HOLDOUT, account)
+            summary = Summary.of_row(row, self.address)
+            if not 0 < position <= summary.queries:
+                return None
+            where = {"holdout": row.id, "position": position}
+            answer = connection.execute(statements.ANSWER_AT, where).one()
+            names = list(summary.registered.statistics)
+            before = connection.execute(
+                statements.RELEASES_BEFORE, where | {"statistics": names}
+            ).scalar_one()
+        return summary, Recorded(*answer), int(before)
+
     def refusals(self, account: str) -> list[Refusal]:
         """Return the queries after the budget was gone, by statistic and run."""
         asked = schema.refusals.c

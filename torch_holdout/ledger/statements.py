@@ -66,6 +66,16 @@ ATTEMPTS = sa.select(sa.func.count()).where(
     queries.c.statistic == sa.bindparam("statistic"),
     queries.c.query == sa.bindparam("query"),
 )
+# One answer, found by its position, and the releases before it: both by an index.
+ANSWER_AT = sa.select(
+    queries.c.position, queries.c.statistic, queries.c.kind, queries.c.value, queries.c.asked_at
+).where(_OF_HOLDOUT, queries.c.position == sa.bindparam("position"))
+RELEASES_BEFORE = sa.select(sa.func.count()).where(
+    _OF_HOLDOUT,
+    queries.c.statistic.in_(sa.bindparam("statistics", expanding=True)),
+    queries.c.kind == "release",
+    queries.c.position < sa.bindparam("position"),
+)
 INSERT_QUERY = queries.insert()
 UPDATE_HOLDOUT = holdouts.update().where(holdouts.c.id == sa.bindparam("which"))
 INSERT_RUN = runs.insert()

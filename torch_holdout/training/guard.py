@@ -1,8 +1,6 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
 import functools
-import inspect
-import logging
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -17,35 +15,41 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.distributed import rank_and_world
+from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import (
     BudgetExhaustedError,
+    HoldoutError,
     HoldoutWarning,
     InvalidArgumentError,
-    UnguardedLogError,
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import current_run, named_run
 from torch_holdout.training.data_check import DataCheck
 from torch_holdout.training.evaluation import Evaluation
+from torch_holdout.training.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
 from torch_holdout.training.interception import MetricWatch, Step
-from torch_holdout.training.publishing import budget_left, name_of_run, publish
+from torch_holdout.training.publishing import name_of_run, publish, stop_if_spent
 from torch_holdout.training.requirements import (
     budget_spent,
     checked_indices,
     checked_public,
-    listed,
     require_batches,
-    require_in_order,
     require_loggable,
     require_own_examples,
     require_releases_left,
     require_whole_loader,
+    step_of,
+)
+from torch_holdout.training.runs import (
+    GuardedRun,
+    explain_epoch_end,
+    holdout_step_of,
+    require_idle,
+    require_step,
 )
 from torch_holdout.training.session import GuardSession
-
-_log = logging.getLogger("torch_holdout")
 
 
 class HoldoutGuardHooks:
@@ -55,6 +59,8 @@ class HoldoutGuardHooks:
     """
 
     _session: GuardSession | None = None  # from setup to teardown
+    _looks = True  # whether the first batch is shown as marked tensors
+    _current: GuardedRun | None = None  # likewise
 
     def __init__(
         self,
@@ -141,6 +147,7 @@ class HoldoutGuardHooks:
         self._warned: set[str] = set()
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
+        self._first_batches = FirstBatches()
         self._data = DataCheck(holdout, check_data=check_data)
 
     # ---- what Lightning calls
@@ -166,6 +173,7 @@ class HoldoutGuardHooks:
         """Check the Trainer and the holdout before anything runs, then intercept the module."""
         if not self._applies(stage):
             return
+        require_idle(self._current, self.holdout)
         require_whole_loader(trainer, self.stage)
         require_own_examples(trainer)
         guards = [
@@ -173,7 +181,8 @@ class HoldoutGuardHooks:
             for callback in trainer.callbacks
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
-        step = "validation_step" if self.stage == "validate" else "test_step"
+        step = step_of(self.stage)
+        require_step(pl_module, step)
         require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
         if stage == "fit":
@@ -181,6 +190,8 @@ class HoldoutGuardHooks:
         self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
+        self._first_batches = FirstBatches()
+        self._current = GuardedRun(trainer, self.holdout, self.stage, self.dataloader_idx)
         if guards[0] is self:
             self._session = GuardSession(guards, trainer, pl_module, step)
         else:
@@ -188,14 +199,22 @@ class HoldoutGuardHooks:
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Put the module and the callbacks back as they were."""
-        self._end_session()
+        self._end_session(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Put everything back also when the run fails: Lightning calls no teardown then."""
-        self._end_session()
+        explain_epoch_end(pl_module, exception)
+        if isinstance(exception, HoldoutError):
+            empty_frames(exception)  # Lightning's own hold the batch too
+        self._end_session(trainer)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Show a resumed run its last values (not through ``log``: a stale one would win)."""
+        """Check the loader, and show a resumed run its last values.
+
+        Not through ``log``: a stale one would win.
+        """
+        if self._current is not None and (reason := self._current.training_starts()):
+            self._warn_once(reason)
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
         if self.stage == "validate":
@@ -207,11 +226,18 @@ class HoldoutGuardHooks:
             sanity = trainer.sanity_checking
             batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
             self._joined().require_guarded(len(batches), self.stage)
+            self._running().check_loader()
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
         if self.stage == "test":
             self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
+            self._running().check_loader()
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Say so if a fit that trained has never asked the holdout."""
+        if self._current is not None and (reason := self._current.fit_ends()):
+            self._warn_once(reason)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
@@ -238,18 +264,18 @@ class HoldoutGuardHooks:
         self._data.run(trainer, self.stage, self.dataloader_idx, self.guess_dataloaders)
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
-        validating = self.stage == "validate"
-        loaders = trainer.val_dataloaders if validating else trainer.test_dataloaders
-        own = [*listed(loaders)][self.dataloader_idx : self.dataloader_idx + 1]
-        for loader in own:
-            require_in_order(loader, self.holdout.statistics)
         if isinstance(trainer.strategy.model, DistributedDataParallel):
             # DDP shares buffers before the next step. Inside an accumulation it would not, and the
             # ranks would evaluate with a BatchNorm of their own each.
             trainer.strategy.model.require_forward_param_sync = True
         rank, world = rank_and_world()
         self._evaluation = Evaluation(
-            self.holdout, pl_module, version=self.version, rank=rank, world=world
+            self.holdout,
+            pl_module,
+            version=self.version,
+            rank=rank,
+            world=world,
+            loader=self._running().loader,
         )
         self._watch = MetricWatch([pl_module, *trainer.callbacks])
 
@@ -259,31 +285,53 @@ class HoldoutGuardHooks:
         module, evaluation = trainer.lightning_module, self._evaluation
         if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
             return
-        run = self._holdout_step(module) or functools.partial(step, **kwargs)
+        own = holdout_step_of(module) if self.stage == "validate" else None
+        run = own or functools.partial(step, **kwargs)
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
             evaluation.look_at_weights()
-            for batch in guess_batches(trainer, self.holdout, self.guess_dataloaders):
-                evaluation.add_guess(run(batch, *args[1:]))
-        output = run(*args)
-        self._refuse_metrics()
+            for batch, counts in guess_batches(trainer, self.holdout, self.guess_dataloaders):
+                values = run(batch, *args[1:])
+                if counts:
+                    evaluation.add_guess(values)
+        self._refuse_metrics()  # those updated in a hook before the step
+        output = self._shown(
+            "holdout_step" if own else step_of(self.stage),
+            lambda batch: run(batch, *args[1:]),
+            args[0],
+            trainer,
+            used=not sanity,
+        )
         evaluation.add(output)
         if not sanity:
             evaluation.look_when_complete()
 
+    def _guarded_hook(
+        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, *, used: bool
+    ) -> Any:
+        method: Any = getattr(hook, "func", hook)
+        return self._shown(
+            f"{type(method.__self__).__name__}.{method.__name__}",
+            lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
+            args[place],
+            trainer,
+            used=used,
+        )
+
+    def _shown(self, name: str, run: Step, batch: Any, trainer: Any, *, used: bool) -> Any:
+        """Run code of the user's; the first time in a stage, look at what it does to its batch."""
+
+        def run_once(batch: Any) -> Any:
+            result = run(batch)
+            self._refuse_metrics()  # it names them better than a look does
+            return result
+
+        if not self._looks:
+            return run_once(batch)
+        return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
+
     def _refuse_metrics(self) -> None:
-        """Raise if the module's own metrics were updated, or reset them: they could be read raw."""
-        touched = self._watch.touched()
-        if not touched:
-            return
-        if self.unguarded == "raise":
-            raise UnguardedLogError(
-                f"Expected no other metric to be updated on the holdout, but these were: "
-                f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
-                f"that leaves them alone (it is used instead), or pass unguarded='drop'."
-            )
-        self._watch.reset(touched)
-        self._warn_once(f"metrics {touched} were reset after each batch of the holdout")
+        self._watch.refuse(drop=self.unguarded == "drop", warn=self._warn_once)
 
     # ---- after a pass
 
@@ -296,19 +344,16 @@ class HoldoutGuardHooks:
             return
         with named_run(self.run or current_run() or self._started_as):
             self.answers = evaluation.ask()
+        self._running().asked = True
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
         self._last |= {n: answer.value for n, answer in self.answers.items() if n not in refused}
-        publish(self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar)
-        spent = budget_left(self.answers) == 0
-        if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
-            if not trainer.should_stop and trainer.is_global_zero:
-                _log.warning(
-                    "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop').",
-                    self.holdout.name,
-                )
-            trainer.should_stop = True
+        publish(
+            trainer, self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar
+        )
+        if self.on_exhausted == "stop":
+            stop_if_spent(trainer, self.holdout, self.answers)
 
     def _meet_exhaustion(self, refused: list[str]) -> None:
         problem = budget_spent(self.holdout)
@@ -320,14 +365,6 @@ class HoldoutGuardHooks:
 
     # ---- helpers
 
-    def _holdout_step(self, module: Any) -> Step | None:
-        """Return the module's ``holdout_step``, given as many arguments as it names."""
-        step = getattr(module, "holdout_step", None)
-        if step is None or self.stage != "validate":
-            return None
-        wanted = len(inspect.signature(step).parameters)
-        return lambda *args: step(*args[:wanted])
-
     def _applies(self, stage: str) -> bool:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
@@ -336,11 +373,23 @@ class HoldoutGuardHooks:
             raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
         return self._session
 
-    def _end_session(self) -> None:
-        self._evaluation, self._watch = None, MetricWatch([])
+    def _running(self) -> GuardedRun:
+        if self._current is None:
+            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
+        return self._current
+
+    def _end_session(self, trainer: Any) -> None:
+        if self._current is None or trainer is not self._current.trainer:
+            return  # another run, refused while this one goes on
+        self._evaluation, self._watch, self._current = None, MetricWatch([]), None
         if self._session is not None:
             self._session.restore()
             self._session = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy made during a run is not part of it.
+        parts = ("_session", "_current", "_evaluation")
+        return {**vars(self), **dict.fromkeys(parts), "_watch": MetricWatch([])}
 
     def _warn_once(self, what: str) -> None:
         if what not in self._warned:

@@ -2,29 +2,41 @@
 
 import contextlib
 import functools
-import types
+import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import nn
 from torchmetrics import Metric
 
+from torch_holdout._shared.tracebacks import with_empty_frames
+from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.training.metric import ReusableHoldoutMetric
 
 _LONGEST = 1000  # how far a plain list or dictionary is searched
+_LIGHTNING = ("lightning", "pytorch_lightning", "torch_holdout")
 _ABSENT = object()
 Step = Callable[..., Any]
 
 
 class Interception:
-    """Wraps a module's step and traps ``self.log``, of the module and of every other callback.
+    """Wraps a module's step and batch hooks, and traps everything that is logged.
+
+    All ways to log end in Lightning's results, so those are trapped. ``module.log`` and Lightning's
+    checks of the value are trapped too: their errors would quote it.
 
     Args:
         module: The LightningModule.
         callbacks: The Trainer's other callbacks; Lightning gave each a ``log`` of its own.
+        results: The result collections of the Trainer's loops.
         step: Name of the wrapped method, ``validation_step`` or ``test_step``.
         on_step: Called as ``on_step(original, args, kwargs)`` instead of the step.
+        datamodule: The run's, if it has one; it may have hooks that get the batch too.
+        on_hook: Called instead of a hook that gets the batch, with the original, its arguments,
+            where ``batch`` and ``loader`` are among them, and whether the result is ``used``.
         on_log: Called with the key and the value before anything is logged; false drops it.
     """
 
@@ -33,35 +45,49 @@ class Interception:
         module: Any,
         callbacks: list[Any],
         *,
+        results: list[Any],
         step: str,
         on_step: Callable[[Step, tuple[Any, ...], dict[str, Any]], Any],
+        datamodule: Any,
+        on_hook: Callable[..., Any],
         on_log: Callable[[str, Any], bool],
     ) -> None:
+        if isinstance(vars(module).get(step), _Replacement):
+            raise InvalidArgumentError(
+                f"Expected a module that no other guarded run uses, but {type(module).__name__} is "
+                f"in one that has not ended. Start this run after it, or with a copy of the "
+                f"module. Nothing was charged."
+            )
         self._saved: list[tuple[Any, str, Any]] = []
         self._open = False
-        original_step: Step = getattr(module, step)
-        self.log: Step = module.log
-
-        def wrapped_step(*args: Any, **kwargs: Any) -> Any:
-            return on_step(original_step, args, kwargs)
-
-        def trapped_log(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-            if self._open or on_log(name, value):
-                self.log(name, value, *args, **kwargs)
-
-        trap = _Replacement(module, "log", trapped_log)
-        self._replace(module, step, _Replacement(module, step, wrapped_step))
+        self._on_log = on_log
+        self._log: Step = module.log
+        self._replace(module, step, module, on_step)
         for owner in (module, *callbacks):
-            self._replace(owner, "log", trap)
+            self._replace(owner, "log", module, self._trapped_log)
+            self._wrap_hooks(owner, step.removesuffix("_step"), on_hook)
+        if datamodule is not None:
+            self._wrap_hooks(datamodule, step.removesuffix("_step"), on_hook)
+        for check in ("to_tensor", "check_allowed", "check_not_nested"):
+            name = f"_LightningModule__{check}"
+            if hasattr(module, name):
+                self._replace(module, name, module, self._trapped_check)
+        for collection in results:
+            self._replace(collection, "log", collection, self._trapped_result)
+
+    def log(self, name: str, value: Any, **options: Any) -> None:
+        """Log a guarded value, past the trap."""
+        with self.opened():
+            self._log(name, value, **options)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Let everything be logged, while data that is declared public is evaluated."""
-        self._open = True
+        """Let everything be logged: guarded values, or while public data is evaluated."""
+        before, self._open = self._open, True
         try:
             yield
         finally:
-            self._open = False
+            self._open = before
 
     def restore(self) -> None:
         """Put everything back as it was."""
@@ -72,9 +98,58 @@ class Interception:
             else:
                 setattr(owner, name, before)
 
-    def _replace(self, owner: Any, name: str, replacement: Step) -> None:
+    def _trapped_log(self, original: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        name, value = _named(args, kwargs)
+        if self._open or self._on_log(name, value):
+            self._log(*args, **kwargs)
+
+    def _trapped_check(self, original: Step, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Refuse before Lightning looks at the value; a dropped one is replaced."""
+        value, name = args[0], next((part for part in args[1:] if isinstance(part, str)), "")
+        if self._open or isinstance(value, Metric) or self._on_log(name, value):
+            return original(*args, **kwargs)
+        return torch.zeros(())
+
+    def _trapped_result(self, original: Step, args: tuple[Any, ...], kwargs: Any) -> None:
+        name, value = _named(args[1:], kwargs)  # the hook's name is the first
+        if self._open or self._on_log(name, value):
+            original(*args, **kwargs)
+
+    def _wrap_hooks(self, owner: Any, stage: str, on_hook: Callable[..., Any]) -> None:
+        """Wrap those hooks that get a batch and are not Lightning's own."""
+        # Where the batch and the loader's number are; callbacks get Trainer and module first.
+        first = 0 if hasattr(owner, "on_after_batch_transfer") else 2
+        for hook, batch, loader, used in (
+            (f"on_{stage}_batch_start", first, first + 2, False),
+            (f"on_{stage}_batch_end", first + 1, first + 3, False),
+            ("on_before_batch_transfer", 0, 1, True),
+            ("transfer_batch_to_device", 0, 2, True),
+            ("on_after_batch_transfer", 0, 1, True),
+        ):
+            original = getattr(owner, hook, None)
+            if original is not None and str(original.__module__).split(".")[0] not in _LIGHTNING:
+                places = {"batch": batch, "loader": loader, "used": used}
+                self._replace(owner, hook, owner, partial(_with_places, on_hook, places))
+
+    def _replace(self, owner: Any, name: str, origin: Any, function: Callable[..., Any]) -> None:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
-        setattr(owner, name, replacement)
+        setattr(owner, name, _Replacement(origin, name, function))
+
+
+def _with_places(
+    on_hook: Callable[..., Any],
+    places: dict[str, Any],
+    original: Step,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    return on_hook(functools.partial(original, **kwargs), args, **places)
+
+
+def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any]:
+    """Return the key and the value of a call of ``log(name, value, ...)``."""
+    given = dict(zip(("name", "value"), args, strict=False)) | kwargs
+    return str(given.get("name", "")), given.get("value")
 
 
 class MetricWatch:
@@ -99,13 +174,29 @@ class MetricWatch:
 
     def touched(self) -> list[str]:
         """Return the names of the metrics that were updated since they were counted."""
-        return [n for n, m in self._metrics.items() if m.update_count > self._counts[n]]
+        touched = []
+        for name, metric in self._metrics.items():
+            if metric.update_count < self._counts[name]:
+                self._counts[name] = 0  # it was reset since
+            if metric.update_count > self._counts[name]:
+                touched.append(name)
+        return touched
 
-    def reset(self, names: list[str]) -> None:
-        """Reset the named metrics."""
-        for name in names:
+    def refuse(self, *, drop: bool, warn: Callable[[str], None]) -> None:
+        """Raise if metrics were updated, or reset them and warn: they could be read raw."""
+        touched = self.touched()
+        if not touched:
+            return
+        if not drop:
+            raise UnguardedLogError(
+                f"Expected no other metric to be updated on the holdout, but these were: "
+                f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
+                f"that leaves them alone (it is used instead), or pass unguarded='drop'."
+            )
+        for name in touched:
             self._metrics[name].reset()
         self.count()
+        warn(f"metrics {touched} were reset after each batch of the holdout")
 
 
 def _metrics_of(owners: list[Any]) -> dict[str, Metric]:
@@ -134,22 +225,28 @@ def _metrics_in(value: Any, path: str, depth: int = 2) -> Iterator[tuple[str, Me
 class _Replacement:
     """A method put on an instance. Copies of the instance get their own plain method back."""
 
-    def __init__(self, module: nn.Module, name: str, function: Step) -> None:
-        self._module = module
+    def __init__(self, origin: Any, name: str, function: Callable[..., Any]) -> None:
+        self._origin = origin
         self._name = name
         self._function = function
+        self._original = getattr(origin, name)
         # Lightning looks at the signature through __wrapped__.
-        functools.update_wrapper(self, getattr(module, name))
+        functools.update_wrapper(self, self._original)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
+        call = [args, kwargs]
+        del args, kwargs  # an error's traceback shows this frame
+        return with_empty_frames(
+            lambda: self._function(self._original, kwargs=call.pop(), args=call.pop())
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Step:
-        return _method(memo.get(id(self._module), self._module), self._name)
+        return _method(memo.get(id(self._origin), self._origin), self._name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _method, (self._module, self._name)
+        return _method, (self._origin, self._name)
 
 
-def _method(module: nn.Module, name: str) -> Step:
-    return types.MethodType(getattr(type(module), name), module)
+def _method(origin: Any, name: str) -> Step:
+    method: Step = inspect.getattr_static(type(origin), name).__get__(origin, type(origin))
+    return method

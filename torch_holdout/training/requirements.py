@@ -37,6 +37,11 @@ def require_whole_loader(trainer: Any, stage: str) -> None:
         )
 
 
+def step_of(stage: str) -> str:
+    """Return the name of a stage's step."""
+    return "validation_step" if stage == "validate" else "test_step"
+
+
 def require_own_examples(trainer: Any) -> None:
     """Raise if several ranks would evaluate the same examples."""
     sampling = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}

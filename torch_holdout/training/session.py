@@ -5,9 +5,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
-from torch_holdout.training.evaluation import DIFF
+from torch_holdout.training.advice import diff_for, public_advice
 from torch_holdout.training.interception import Interception, Step
+from torch_holdout.training.marking import is_marked
 from torch_holdout.training.metric import ReusableHoldoutMetric
+from torch_holdout.training.places import calling_place
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks
@@ -35,8 +37,11 @@ class GuardSession:
         self._interception = Interception(
             module,
             [callback for callback in trainer.callbacks if callback not in guards],
+            results=_results_of(trainer),
             step=step,
             on_step=partial(self._route, trainer),
+            datamodule=trainer.datamodule,
+            on_hook=partial(self._hook, trainer),
             on_log=partial(self._may_log, trainer),
         )
         self.log = self._interception.log  # past the trap, for guarded values
@@ -75,6 +80,16 @@ class GuardSession:
             guard._watch.count()  # a public loader may update the module's own metrics
         return output
 
+    def _hook(
+        self, trainer: Any, hook: Step, args: tuple[Any, ...], batch: int, loader: int, used: bool
+    ) -> Any:
+        """Show a hook of the user's marked data of a guarded loader, the first time."""
+        index = args[loader] if len(args) > loader else 0
+        for guard in self._guards:
+            if guard.dataloader_idx == index and _evaluating(trainer):
+                return guard._guarded_hook(trainer, hook, args, batch, used=used)
+        return hook(*args)
+
     def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Return which loader a batch is from; never guess between a public and a guarded one."""
         if "dataloader_idx" in kwargs or len(args) > 2:
@@ -88,18 +103,23 @@ class GuardSession:
         return 0
 
     def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
+        """Whether a key may reach Lightning's results; raise or warn if it may not."""
         guards = self._guards
         public = any(name in guard.public for guard in guards)
         if not _evaluating(trainer) or public or isinstance(value, ReusableHoldoutMetric):
             return True
+        hook = trainer.lightning_module._current_fx_name or "validation_step"
         if all(guard.unguarded == "drop" for guard in guards):
-            guards[0]._warn_once(f"self.log({name!r}, ...) was dropped during validation")
+            guards[0]._warn_once(f"{name!r}, logged in {hook}, was dropped")
             return False
+        # Only a value that is seen not to come from the batch can be public.
+        harmless = all(guard._first_batches.looking for guard in guards) and not is_marked(value)
         registered = any(name in guard.holdout.statistics for guard in guards)
-        advice = f" If it does not depend on the holdout, pass public=({name!r},)."
+        advice = public_advice([name] if harmless and not registered else [])
         raise UnguardedLogError(
-            f"Expected nothing but guarded values during validation, but {name!r} was logged; its "
-            f"value is not shown here.{'' if registered else advice} {DIFF}"
+            f"Expected nothing but guarded values during validation, but {name!r} was logged in "
+            f"{hook} ({calling_place()}); its value is not shown here.{advice} "
+            f"{diff_for(hook, name)}"
         )
 
     def _guarded_loaders(self) -> set[int]:
@@ -111,3 +131,9 @@ class GuardSession:
 
 def _evaluating(trainer: Any) -> bool:
     return bool(trainer.sanity_checking or trainer.validating or trainer.testing)
+
+
+def _results_of(trainer: Any) -> list[Any]:
+    """Return where Lightning collects what is logged during evaluations."""
+    loops = (trainer.fit_loop.epoch_loop.val_loop, trainer.validate_loop, trainer.test_loop)
+    return [loop._results for loop in loops]

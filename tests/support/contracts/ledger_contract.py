@@ -100,6 +100,18 @@ class LedgerContract:
         assert times == sorted(times)
         assert (datetime.now(timezone.utc) - times[0]).total_seconds() < 300
 
+    def test_one_answer_is_found_by_its_position(self, ledger, address):
+        for query, kind in (("a", "release"), ("b", "guess"), ("c", "release"), ("d", "guess")):
+            self.spend(ledger, query, kind)
+        again, account = Ledger(address), self.register(ledger)
+        every = again.answers(account)
+        for position, before in ((1, 0), (2, 1), (3, 1), (4, 2)):
+            summary, answer, releases = again.answer(account, position)
+            assert (answer, releases) == (every[position - 1], before)
+            assert summary == again.summary(account)
+        for position in (-1, 0, 5, 2**70):
+            assert again.answer(account, position) is None
+
     def test_what_is_asked_in_vain_is_counted_by_run(self, ledger, address, monkeypatch):
         times = [f"2026-01-0{day}T00:00:00.000+00:00" for day in range(1, 7)]
         self.register(ledger, name="other")

@@ -1,0 +1,195 @@
+"""User code run on marked copies of a batch, to learn what it keeps, reads and writes."""
+
+import contextlib
+import copy
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_holdout._noise.generators import GeneratorStates
+from torch_holdout.errors import HoldoutError
+from torch_holdout.training.marking import (
+    Finding,
+    Look,
+    MarkedFactories,
+    holds_tensors,
+    is_marked,
+    plain_copy,
+)
+from torch_holdout.training.places import Place
+
+_LARGEST = 10**6  # elements of buffers that are copied to put them back
+_DEEPEST = 6
+_BATCH = Place("", 0, "the batch itself")
+
+
+def look_at(
+    run: Callable[[Any], Any],
+    batch: Any,
+    owners: Iterable[Any],
+    *,
+    repeat: bool,
+    refuse: Callable[[list[Finding]], None],
+    excuse: Callable[[str], None],
+) -> Any:
+    """Run code on a marked copy of a batch and return its result, without marks.
+
+    What the code did to the attributes of ``owners`` is undone if anything was found.
+
+    Args:
+        run: The code, a function of the batch.
+        batch: Any nesting of tensors.
+        owners: Modules, callbacks and others whose attributes the code may set.
+        repeat: Whether the result will be used: then the code runs once more on the batch itself,
+            with attributes and generators put back, because marked tensors may take other kernels.
+        refuse: Called with what was found, before the code runs again; it may raise.
+        excuse: Called with the reason if not everything could be seen.
+
+    Example:
+        >>> seen, found = [], []
+        >>> step = lambda x: seen.append(x) or x + 1
+        >>> look_at(step, torch.zeros(2), [], repeat=True, refuse=found.extend, excuse=print)
+        tensor([1., 1.])
+        >>> len(found)
+        1
+    """
+    look = Look()
+    marked = _marked(look, batch)
+    if not holds_marks(marked):
+        excuse(f"its batch ({type(batch).__name__}) holds no tensors")
+        return run(batch)
+    before = Before(owners)
+    trouble, result = "", None
+    try:
+        with _eager(), MarkedFactories():
+            output = run(marked)
+        if holds_tensors(output) and not is_marked(output):
+            trouble = "its result cannot be followed to the batch (scripted or foreign code)"
+        result = plain_copy(output)
+        del output
+    except HoldoutError:
+        before.put_back()
+        raise
+    except Exception as error:
+        trouble, repeat = f"it raised {type(error).__name__} on marked tensors", True
+    del marked
+    findings = look.end()
+    if findings or repeat:
+        before.put_back()
+    if findings:
+        refuse(findings)
+    if trouble:
+        excuse(trouble)
+    return run(batch) if repeat else result
+
+
+def run_aside(run: Callable[[Any], Any], batch: Any, owners: Iterable[Any]) -> Any:
+    """Run code whose result only serves a comparison, and put everything back; None if it fails."""
+    before = Before(owners)
+    try:
+        return run(batch)
+    except Exception:  # it may not take every batch
+        return None
+    finally:
+        before.put_back()
+
+
+def holds_marks(batch: Any) -> bool:
+    """Whether anything in a batch was marked, also in an object's attributes."""
+    if is_marked(batch):
+        return True
+    if isinstance(batch, Mapping):
+        return any(holds_marks(part) for part in batch.values())
+    if isinstance(batch, list | tuple):
+        return any(holds_marks(part) for part in batch)
+    return any(is_marked(part) for part in getattr(batch, "__dict__", {}).values())
+
+
+def _marked(look: Look, value: Any, depth: int = 0) -> Any:
+    """Return a copy of a batch with its tensors marked; what cannot be copied stays as it is."""
+    if isinstance(value, Tensor):
+        with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):
+            return look.mark(value.detach().clone(), place=_BATCH)
+        return value
+    if depth > _DEEPEST or value is None or isinstance(value, str | bytes | int | float):
+        return value
+    try:
+        return _marked_parts(look, value, depth + 1)
+    except Exception:  # a container with rules of its own
+        return value
+
+
+def _marked_parts(look: Look, value: Any, depth: int) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_marked(look, part, depth) for part in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_marked(look, part, depth) for part in value)
+    if isinstance(value, MutableMapping):
+        parts = {key: _marked(look, part, depth) for key, part in value.items()}
+        same = copy.copy(value)
+        for key, part in parts.items():
+            same[key] = part
+        return same
+    if hasattr(value, "__dict__") and not isinstance(value, type | Callable):
+        same = copy.copy(value)
+        for name, part in vars(value).items():
+            new = _marked(look, part, depth)
+            if new is not part:
+                object.__setattr__(same, name, new)
+        return same
+    return value
+
+
+@contextlib.contextmanager
+def _eager() -> Iterator[None]:
+    """Run compiled modules as they are written: a compiler would treat marked tensors apart."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    # Whoever compiled something has imported this; importing it takes seconds.
+    if stance is None or "torch._dynamo" not in sys.modules:
+        yield
+    else:
+        with stance("force_eager"):
+            yield
+
+
+class Before:
+    """Attributes, small buffers and generators as they were, to be put back."""
+
+    def __init__(self, owners: Iterable[Any]) -> None:
+        self._owners = [
+            (owner, dict(vars(owner))) for owner in owners if hasattr(owner, "__dict__")
+        ]
+        self._contents: list[tuple[Any, Any]] = []
+        self._tensors: list[tuple[Tensor, Tensor]] = []
+        self._generators: list[tuple[torch.Generator, Tensor]] = []
+        left = _LARGEST
+        for _, attributes in self._owners:
+            for value in attributes.values():
+                if isinstance(value, dict | list | set | deque):
+                    self._contents.append((value, copy.copy(value)))
+                elif isinstance(value, torch.Generator):
+                    self._generators.append((value, value.get_state()))
+            for buffer in attributes.get("_buffers", {}).values():
+                if type(buffer) is Tensor and buffer.numel() <= left:
+                    left -= buffer.numel()
+                    self._tensors.append((buffer, buffer.detach().clone()))
+        self._global = GeneratorStates()
+
+    def put_back(self) -> None:
+        """Undo what the code did to attributes, containers in them, buffers and generators."""
+        for owner, attributes in self._owners:
+            vars(owner).clear()
+            vars(owner).update(attributes)
+        for container, content in self._contents:
+            container.clear()
+            fill = container.extend if isinstance(container, list | deque) else container.update
+            fill(content)
+        for buffer, content in self._tensors:
+            buffer.copy_(content)
+        for generator, state in self._generators:
+            generator.set_state(state)
+        self._global.put_back()

@@ -1,0 +1,77 @@
+"""Values that stand for a batch instead of an example, found by evaluating half of the batch."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.training.looking import run_aside
+
+
+def require_own_values(
+    run: Callable[[Any], Any], batch: Any, output: Any, owners: Iterable[Any]
+) -> None:
+    """Raise if a step gives all examples of a batch one number, and half of them another.
+
+    Such a number is a mean over the batch: each example would count as often as the batch is large,
+    whatever its layout (expanded, repeated, multiplied by ones).
+
+    Example:
+        >>> import torch
+        >>> def step(x):
+        ...     return {"val_loss": x.mean().repeat(len(x))}
+        >>> batch = torch.arange(4.0)
+        >>> require_own_values(step, batch, step(batch), [])
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.InvalidArgumentError: Expected one value for each example...
+    """
+    pooled = _constant(output)
+    if not pooled:
+        return
+    size = max(len(values) for values in pooled.values())
+    half = run_aside(run, _first_half(batch, size), owners)
+    others = _constant(half)
+    means = [
+        name
+        for name, values in pooled.items()
+        if name in others and len(others[name]) == size // 2 and values[0] != others[name][0]
+    ]
+    if means:
+        raise InvalidArgumentError(
+            f"Expected one value for each example, but {means} are one number for the whole batch, "
+            f"which changes when the batch is cut: an example would count as often as its batch is "
+            f'large. Return the values before they are averaged, e.g. with reduction="none". '
+            f"Nothing was charged."
+        )
+
+
+def _constant(output: Any) -> dict[str, Tensor]:
+    """Return those of a step's results that give all examples the same number."""
+    if not isinstance(output, Mapping):
+        return {}
+    vectors = {
+        name: values
+        for name, values in output.items()
+        if isinstance(values, Tensor) and values.ndim == 1 and len(values) > 1
+    }
+    return {
+        name: values
+        for name, values in vectors.items()
+        if values.is_floating_point() and bool((values == values[0]).all())
+    }
+
+
+def _first_half(batch: Any, size: int) -> Any:
+    if isinstance(batch, Tensor):
+        return batch[: size // 2] if batch.ndim and len(batch) == size else batch
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_first_half(part, size) for part in batch))
+    if isinstance(batch, list | tuple):
+        if len(batch) == size and not any(isinstance(part, Tensor) for part in batch):
+            return batch[: size // 2]
+        return type(batch)(_first_half(part, size) for part in batch)
+    if isinstance(batch, dict):
+        return {key: _first_half(part, size) for key, part in batch.items()}
+    return batch
