@@ -50,7 +50,8 @@ class Reading:
         )
         if not np.array_equal(again, self.hashes[: len(again)]):
             raise UnreadableDataError(
-                "its records differ from one reading to the next (random augmentation?)"
+                "its records differ from one reading to the next; a fingerprint needs the dataset "
+                "without random augmentation"
             )
 
 
@@ -66,6 +67,8 @@ def read(dataset: Any) -> Reading:
         total = len(dataset)
     except Exception as error:  # whatever a dataset does without a length
         raise UnreadableDataError(f"it has no length ({type(error).__name__})") from None
+    if total < 1:
+        raise UnreadableDataError("it is empty")
     apart = _apart(dataset)
     numbers = spread(total, min(total, RECORDS))
     reading = Reading(apart, numbers, _read(apart, numbers, "once", SECONDS), total)

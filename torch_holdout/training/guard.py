@@ -126,6 +126,7 @@ class HoldoutGuardHooks:
         require_choice("stage", stage, ("validate", "test"))
         require_whole("dataloader_idx", dataloader_idx, 0, 10**6)
         require_instance("version", version, str)
+        require_instance("check_data", check_data, bool)
         require_loggable(holdout.statistics)
         if run is not None:
             require_text("run", run)
@@ -147,7 +148,7 @@ class HoldoutGuardHooks:
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
         self._first_batches = FirstBatches()
-        self._data = DataCheck(holdout, guess_dataloaders, check_data=check_data)
+        self._data = DataCheck(holdout, check_data=check_data)
 
     # ---- what Lightning calls
 
@@ -217,7 +218,7 @@ class HoldoutGuardHooks:
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
         if self.stage == "validate":
-            self._data.run(trainer, self.stage, self.dataloader_idx)
+            self._check_data(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
@@ -241,7 +242,7 @@ class HoldoutGuardHooks:
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
         if trainer.testing == (self.stage == "test"):
-            self._data.run(trainer, self.stage, self.dataloader_idx)
+            self._check_data(trainer)
             self._start(trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -258,6 +259,9 @@ class HoldoutGuardHooks:
     on_test_end = on_validation_end
 
     # ---- during a pass
+
+    def _check_data(self, trainer: Any) -> None:
+        self._data.run(trainer, self.stage, self.dataloader_idx, self.guess_dataloaders)
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
         if isinstance(trainer.strategy.model, DistributedDataParallel):
