@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help install lint check test demo bench docs clean
+.PHONY: help install lint check test soak demo bench docs clean
 help:
 	@echo "make demo   a guarded Lightning run on bundled data, and an attack; under a minute"
 	@echo "make check  lint, types, architecture and the quick tests; under two minutes"
 	@echo "make test   lint, types and every test"
+	@echo "make soak   the long proofs at full size: random calls, kills, many processes; an hour or more"
 	@echo "make bench  ratios against what you would use instead: a table, JSON and docs/benchmarks.md"
 	@echo "make docs   the documentation, as pages in site/"
 	@echo "make lint   ruff and mypy only"
@@ -32,13 +33,17 @@ lint: install
 	$(BIN)/mypy
 
 # Left out here: what trains, draws many samples, starts processes or builds the site.
-LONG := training tuning prediction demo experiments docs statistical test_examples.py \
+LONG := training tuning prediction demo experiments docs fuzz statistical test_examples.py \
 	test_benchmarks.py test_configs.py test_packaging.py test_readme.py report/test_browser.py
 check: lint
 	$(PYTEST) tests $(addprefix --ignore=tests/,$(LONG)) -m "not slow and not integration and not statistical"
 
 test: lint
 	$(PYTEST)
+
+# The same tests as in `make test`, at the sizes the changelog quotes (tests/support/machines/soak.py).
+soak: install
+	TORCH_HOLDOUT_SOAK=1 $(BIN)/python -m pytest -q -m soak --timeout 7200 -s tests
 
 demo: install
 	$(BIN)/torch-holdout demo

@@ -37,8 +37,9 @@ once for each statistic, so milliseconds are enough.""",
 costs.""",
     "noise": """Our noise consists of integers made from the operating system's entropy, as
 OpenDP's does. numpy's floats are much faster and what many people use, but they come from a
-predictable generator, and their last bits give the value away. A release needs two or three draws,
-well under a millisecond.""",
+predictable generator, and their last bits give the value away. A Gaussian draw makes some thirty
+candidates whichever of them is taken, so that its time tells nothing of it; OpenDP's ends with the
+first. A release needs up to three draws, well under a millisecond.""",
     "accounting": """Epsilon of B releases of a sparse vector, each of its mechanisms costing a. The
 closed form is the Thresholdout paper's. Ours and dp-accounting compose exactly, so they agree; the
 more releases, the closer the times.""",

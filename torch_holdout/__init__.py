@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from torch_holdout._shared.moved import install_old_modules, old_module
 
 if TYPE_CHECKING:
+    from torch_holdout._fingerprints.data import Overlap as Overlap
     from torch_holdout._fingerprints.data import fingerprint as fingerprint
+    from torch_holdout._fingerprints.data import overlap as overlap
     from torch_holdout.bounds.certificate import Certificate as Certificate
     from torch_holdout.bounds.certificate import Interval as Interval
     from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from torch_holdout.training import fixed_subset as fixed_subset
 
 _ROOMS = {
-    "_fingerprints.data": "fingerprint",
+    "_fingerprints.data": "Overlap fingerprint overlap",
     "bounds.certificate": "Certificate Interval",
     "errors": (
         "BudgetExhaustedError HoldoutError HoldoutMismatchError HoldoutWarning "

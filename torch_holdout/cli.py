@@ -1,7 +1,9 @@
 """The ``torch-holdout`` command."""
 
 import contextlib
+import io
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -9,11 +11,12 @@ from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import typer
 
 import torch_holdout
+from torch_holdout._shared.files import require_utf8, why_unreadable, writable
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, HoldoutWarning
 
@@ -22,6 +25,7 @@ app = typer.Typer(
     help="Keep a validation set honest: noisy, budgeted holdout values.",
     add_completion=True,
     pretty_exceptions_show_locals=False,
+    rich_markup_mode=None,  # whose tables give every flag a type, <bool>
 )
 
 
@@ -62,11 +66,19 @@ def _ledgers_here(typed: str = "") -> list[str]:
 LedgerPlace = Annotated[
     str,
     typer.Argument(
-        metavar="LEDGER", help="A ledger file, or its URL.", autocompletion=_ledgers_here
+        metavar="LEDGER",
+        help="A ledger file, or its URL.",
+        autocompletion=_ledgers_here,
+        hidden=True,  # explained by each command: a list of arguments would show Python's type
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-Failure = Annotated[float, typer.Option(help="Probability that the certificate is wrong.")]
+Failure = Annotated[
+    float, typer.Option(metavar="NUMBER", help="Probability that a certificate does not hold.")
+]
+AccountName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only the account of this name.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -90,26 +102,27 @@ def _root(
 
 @app.command()
 def demo(
-    picture: Annotated[Path, typer.Option("--picture", help="Path of the picture.")] = Path(
-        "demo/demo.png"
-    ),
-    epochs: Annotated[int, typer.Option(min=2, help="At most this many epochs.")] = 60,
+    picture: Annotated[
+        Path, typer.Option("--picture", metavar="FILE", help="Where the picture goes, a PNG.")
+    ] = Path("demo/demo.png"),
+    epochs: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Train for at most this many epochs.")
+    ] = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Train on bundled digits with a guarded validation loss, then attack a holdout.
+    """Train on bundled digits with a guard, then attack a holdout.
 
     Example: torch-holdout demo --picture demo.png
 
     The report of the run goes beside the picture. Without scikit-learn the digits are generated;
     without matplotlib a table is written.
     """
-    if picture.is_dir():
-        picture = picture / "demo.png"
-    if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
-        raise typer.BadParameter(f"{picture} is not the name of a PNG file, such as demo.png.")
-    from torch_holdout._demo.demo import demo as run
-
     with _plainly():
+        picture = writable(picture, "demo.png")
+        if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
+            raise typer.BadParameter(f"{picture} is not the name of a PNG file, such as demo.png.")
+        from torch_holdout._demo.demo import demo as run
+
         shown = run(picture, epochs=epochs, quiet=as_json)
     if as_json:
         _print_json(shown)
@@ -118,26 +131,42 @@ def demo(
 @app.command()
 def plan(
     queries: Annotated[
-        int, typer.Option(help="Queries you expect: epochs or trials, times statistics.")
+        int,
+        typer.Option(
+            metavar="N", help="How many queries you expect: epochs or trials, times statistics."
+        ),
     ],
     size: Annotated[
-        int | None, typer.Option(help="Holdout examples; leave out to compute the number needed.")
+        int | None,
+        typer.Option(metavar="N", help="Examples in the holdout; else as many as are needed."),
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Releases; left out: what fits size and tolerance, else 20.")
+        int | None,
+        typer.Option(metavar="N", help="Releases; else what size and tolerance allow, or 20."),
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Wanted distance to the population, bounds as [0, 1].")
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Largest distance to the population's value, for values from 0 to 1.",
+        ),
     ] = None,
-    purpose: Annotated[PurposeOption, typer.Option(help="What the values are for.")] = (
-        PurposeOption.early_stopping
-    ),
-    statistics: Annotated[int, typer.Option(help="Statistics that share the budget.")] = 1,
-    delta: Annotated[float | None, typer.Option(help="State epsilon at this delta.")] = None,
+    purpose: Annotated[
+        PurposeOption,
+        typer.Option(
+            metavar="PURPOSE", help="What the values are for: early-stopping, curve or search."
+        ),
+    ] = PurposeOption.early_stopping,
+    statistics: Annotated[
+        int, typer.Option(metavar="N", help="How many statistics share the budget.")
+    ] = 1,
+    delta: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="The delta that epsilon is stated at.")
+    ] = None,
     failure: Failure = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Plan the budget, the mechanism and the certificate of a holdout; charges nothing.
+    """Plan a holdout's budget, mechanism and certificate; charges nothing.
 
     Example: torch-holdout plan --size 10000 --queries 200 --budget 20
 
@@ -168,13 +197,16 @@ def plan(
 @app.command()
 def status(
     ledger: LedgerPlace,
-    name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
+    name: AccountName = None,
     failure: Failure = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Show the holdouts in a ledger with their certificates, and accounts of training records.
+    """Show what is left in a ledger, and what its values are worth.
 
     Example: torch-holdout status holdout.db
+
+    LEDGER is the file that a guarded run leaves behind, or its URL. Holdouts are shown with their
+    certificates; so are the accounts of training records.
     """
     from torch_holdout.ledger import Ledger
     from torch_holdout.prediction.status import records_status
@@ -204,18 +236,21 @@ def status(
 def report(
     ledger: LedgerPlace,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page; report.html by default.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The page; else report.html."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Only the account of this name.")] = None,
+    name: AccountName = None,
     failure: Failure = 0.05,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each answer.")] = False,
 ) -> None:
-    """Write a page about a ledger: questions, certified intervals, and what may be reported.
+    """Write a page about a ledger, for people.
 
     Example: torch-holdout report holdout.db -o report.html
 
-    With --json or --csv the data is printed, and a page is written only with -o.
+    LEDGER is the file that a guarded run leaves behind, or its URL. The page says what was asked,
+    with certified intervals, and what may be reported. With --json or --csv the data is printed,
+    and a page is written only with -o.
     """
     from torch_holdout.ledger import Ledger
     from torch_holdout.report import content, paragraph, rows, summarise, write
@@ -223,12 +258,14 @@ def report(
     with _plainly():
         if as_json and as_csv:
             raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
+        output = None if output is None else writable(output, "report.html")
         opened = Ledger(_ledger_url(ledger), reads_only=True)
         summary = None if as_csv and output is None else summarise(opened, failure, name)
         if summary is not None and (output is not None or not as_json):
             place = write(summary, output or Path("report.html"))
             typer.echo(f"{place}\n{paragraph(summary)}", err=as_json or as_csv)
-        for line in rows(opened, failure, name) if as_csv else ():
+        lines = list(rows(opened, failure, name)) if as_csv else []  # all of it, or an error
+        for line in lines:
             typer.echo(line)
     if as_json and summary is not None:
         _print_json(content(summary))
@@ -236,11 +273,13 @@ def report(
 
 @app.command()
 def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
-    """Check every row, sum, counter and link of a ledger, and list the problems; repairs nothing.
+    """Check whether anything in a ledger was edited or lost.
 
     Example: torch-holdout verify holdout.db
 
-    Exits with 0 if everything fits, 1 if something does not, 2 if it cannot be opened.
+    LEDGER is the file that a guarded run leaves behind, or its URL. Every row, sum, counter and
+    link is checked; problems are listed, and nothing is repaired. Exits with 0 if everything fits,
+    1 if something does not, 2 if it cannot be opened.
     """
     from torch_holdout.ledger import verify as check
 
@@ -264,12 +303,12 @@ def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
 
 @app.command()
 def audit(
-    draws: Annotated[int, typer.Option(min=100, help="Answers drawn for each sampled row.")] = (
-        20_000
-    ),
+    draws: Annotated[
+        int, typer.Option(min=100, metavar="N", help="Answers drawn for each sampled row.")
+    ] = 20_000,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the leakage of every mechanism, and detect twins that are broken on purpose.
+    """Measure what each mechanism leaks, and catch broken twins.
 
     Example: torch-holdout audit
 
@@ -290,15 +329,35 @@ def audit(
 
 def _ledger_url(text: str) -> str:
     """Return a URL for a path or a URL that was typed."""
+    require_utf8(text)
     if text.startswith("memory:"):
         raise HoldoutError("Expected a ledger file: a memory:// ledger lives in its own process.")
-    return text if "://" in text else f"sqlite:///{quote(str(Path(text).absolute()))}"
+    if not text.strip():
+        raise HoldoutError("Expected a ledger file, but got an empty name. Give its path.")
+    typed = unquote(text.removeprefix("sqlite:///")) if text.startswith("sqlite:///") else text
+    if "://" in typed or not typed or (typed != text and "?" in text):
+        return text  # for the ledger to understand
+    path = Path(typed).absolute()
+    if problem := why_unreadable(path):
+        raise HoldoutError(
+            f"Expected a ledger file at {path}, but {problem}. Give the path that is in the run's "
+            f"URL after sqlite:///."
+        )
+    return f"sqlite:///{quote(str(path))}"
 
 
 def main() -> None:
     """Run the command line."""
+    # A stream that the caller closed is None, which not everything that prints expects.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that a terminal cannot show are escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OSError as error:  # a full disk, a folder that is gone
         typer.echo(f"torch-holdout: {error.strerror}. The output is incomplete.", err=True)
         sys.exit(2)

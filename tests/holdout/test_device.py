@@ -95,7 +95,7 @@ def test_the_update_path_runs_on_fake_cuda(statistic, dtype):
             logits = torch.empty(7, 3, device="cuda", dtype=dtype)
             sums.update(logits, torch.empty(7, device="cuda", dtype=torch.int64))
         assert sums._sealed.device.type == "cuda"
-        assert sums.kept == 70
+        assert sums._kept == 70
 
 
 def fake_model():

@@ -11,7 +11,7 @@ from torch_holdout._fingerprints.weights import LANES
 from torch_holdout.holdout.gathering import Count, Gathered, RankRow
 
 NUMBER = st.integers(-(2**63), 2**63 - 1)
-COUNT = st.builds(Count, NUMBER, st.integers(0, 2**40), st.integers(0, 2**40))
+COUNT = st.builds(Count, NUMBER, st.integers(0, 2**40), st.integers(0, 2**40), NUMBER)
 LOOK = st.tuples(*[NUMBER] * LANES)
 
 
@@ -62,14 +62,14 @@ class TestWire:
 
     @pytest.mark.parametrize("field", ["holdout", "guess", "lanes", "confirm", "structure"])
     def test_twin_that_swaps_a_field_is_caught(self, field):
-        row = RankRow((Count(1, 2, 3),), (Count(4, 5, 6),), (7, 8), (9, 10), 11, True)
+        row = RankRow((Count(1, 2, 3, 4),), (Count(5, 6, 7, 8),), (7, 8), (9, 10), 11, True)
         partner = {"holdout": "guess", "guess": "holdout", "lanes": "confirm", "confirm": "lanes"}
         other = getattr(row, partner[field]) if field in partner else 12
         assert RankRow.unpack(packed(replace(row, **{field: other})).tolist(), 1) != row
 
     def test_it_goes_to_the_device_that_one_part_is_on(self):
         parts = dict.fromkeys(("lanes", "confirm"), torch.zeros(LANES, dtype=torch.int64))
-        count = torch.zeros(3, dtype=torch.int64)
+        count = torch.zeros(4, dtype=torch.int64)
         away = count.to("meta")
         sent = RankRow.pack(holdout=[count], guess=[away], **parts, structure=0, failed=False)
         assert sent.device.type == "meta"
@@ -90,7 +90,7 @@ def row_of(holdout, guess=(0, 0, 0), **changes):
 class TestDerived:
     def test_sums_run_over_ranks(self):
         ranks = Gathered(["a"], [row_of((5, 2, 3), (3, 1, 1)), row_of((7, 2, 2), (4, 2, 2))])
-        assert (ranks.total("a"), ranks.seen("a")) == (12, 5)
+        assert ranks.total("a") == 12
         assert ranks.guess("a", resolution=10) == Fraction(7, 30)
 
     def test_without_training_examples_there_is_no_guess(self):
@@ -113,6 +113,43 @@ class TestDerived:
     def test_a_pass_is_complete_if_each_rank_had_its_share(self, counts, size, complete):
         rows = [row_of((0, kept, seen)) for kept, seen in counts]
         assert Gathered(["a"], rows).complete("a", size) == complete
+
+    @pytest.mark.parametrize(
+        ("seen", "size", "per_example"),
+        [
+            ([35 * 5], 5, 35),
+            ([10], 5, 2),
+            ([5], 5, 1),
+            ([9], 5, None),
+            ([0], 5, None),
+            ([9, 6], 5, 3),  # without padding
+            ([9, 9], 5, 3),  # with it
+            ([9, 7], 5, None),
+        ],
+    )
+    def test_an_exact_multiple_is_values_per_example(self, seen, size, per_example):
+        rows = [row_of((0, 0, count)) for count in seen]
+        assert Gathered(["a"], rows).values_per_example("a", size) == per_example
+
+    @pytest.mark.parametrize(
+        ("counts", "size", "everywhere"),
+        [
+            ([(7, 3, 5, 2), (4, 2, 5, 5)], 5, True),
+            ([(7, 3, 5, 2), (4, 2, 4, 5)], 5, False),
+            ([(7, 3, 3, 0), (4, 2, 3, 0)], 5, False),  # shares, one of them padded
+            ([(7, 1, 1, 0), (0, 0, 1, 7)], 1, False),  # a share is all there is
+            ([(7, 5, 5, 0)], 5, False),  # one rank
+        ],
+    )
+    def test_every_rank_has_all_rows(self, counts, size, everywhere):
+        ranks = Gathered(["a"], [row_of(count) for count in counts])
+        assert ranks.everywhere("a", size) == everywhere
+
+    def test_equal_copies_are_one(self):
+        rows = [row_of((7, 3, 5, 2)), row_of((4, 2, 5, 5))]
+        ranks = Gathered(["a"], rows, copied=["a"])
+        assert (ranks.alike("a"), ranks.total("a")) == (True, 9)
+        assert not Gathered(["a"], [rows[0], row_of((4, 2, 5, 6))], copied=["a"]).alike("a")
 
     def test_weights_are_steady_if_all_looks_agree(self):
         look = {"lanes": (1, 2), "confirm": (1, 2), "structure": 3}

@@ -109,7 +109,7 @@ class TestIdentity:
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
         ask(pickle.loads(pickle.dumps(holdout)), 25, "a")
-        assert [f.name for f in tmp_path.iterdir() if f.is_file()] == ["holdout.db"]
+        assert [f.name for f in tmp_path.glob("*.db")] == ["holdout.db"]
 
 
 def arguments():

@@ -1,6 +1,7 @@
 """What the door does not take."""
 
 import pickle
+import re
 
 import pytest
 import torch
@@ -113,9 +114,21 @@ class TestRefusals:
         sums = holdout.accumulator("val_acc")
         if size:
             sums.update(correct(size // 2, size))
-        with pytest.raises(PartialPassError, match=str(size)):
+        came = "2 values for each example" if size == 100 else "another number of values"
+        with pytest.raises(PartialPassError, match=f"each once, but got {came}") as caught:
             holdout.release("val_acc", sums, query="a")
         assert holdout.status().queries == 0
+        # How many came may be a value: of a step that filters.
+        assert set(re.findall(r"\d+", str(caught.value))) <= {"50", "2", "1"}
+
+    @pytest.mark.parametrize("count", [5, 35])
+    def test_values_per_token_are_named(self, count):
+        holdout = make_holdout()
+        sums = holdout.accumulator("val_acc")
+        for _ in range(10):
+            sums.update(torch.ones(5 * count, dtype=torch.bool))
+        with pytest.raises(PartialPassError, match=f"{count} values for each example. Reduce"):
+            holdout.release("val_acc", sums, query="a")
 
     def test_wrong_things_at_the_door(self):
         holdout = make_holdout()
@@ -202,7 +215,7 @@ class TestRefusals:
         (tmp_path / "holdout.db").unlink()
         with pytest.raises(LedgerError):
             pickle.loads(dumped).status()
-        assert list(tmp_path.iterdir()) == []
+        assert [file.name for file in tmp_path.iterdir()] == ["holdout.db.lock"]
 
 
 def two_statistics(mechanism, **changes):

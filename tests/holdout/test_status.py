@@ -2,6 +2,8 @@
 
 import pytest
 import torch_holdout as th
+from torch_holdout._noise.gaussian import gaussian_error
+from torch_holdout.accounting.compose import sampling_delta
 from torch_holdout.errors import InvalidArgumentError
 
 from support.builders.holdouts import ask, make_holdout
@@ -21,6 +23,24 @@ class TestStatusAndCertificate:
             mechanism = th.Thresholdout(threshold=0.1, sigma=sigma, guess="last")
             status = make_holdout(size=10, mechanism=mechanism, delta=1e-6).status()
             assert 0 < status.epsilon <= 2 * 5 / (10 * sigma) * (1 + 1e-9)
+
+    def test_sampling_is_stated_for_both_kinds_of_noise(self):
+        """Gaussian draws are not exact either. Without a delta no epsilon is finite."""
+        rules = th.LaplaceMechanism(epsilon=0.5), th.GaussianMechanism(sigma=0.05)
+        for rule in rules:
+            holdout = make_holdout(mechanism=rule, delta=1e-6)
+            assert holdout.status().sampler_error == 0.0
+            ask(holdout, 25, "a")
+            once = holdout.status()
+            ask(holdout, 25, "b")
+            assert 0 < once.sampler_error < 1e-60
+            assert holdout.status().sampler_error == pytest.approx(2 * once.sampler_error)
+        levels = 0.05 * 50 * 2**16
+        expected = sampling_delta(once.epsilon, gaussian_error(levels))
+        assert once.sampler_error == pytest.approx(expected)
+        pure = make_holdout(mechanism=rules[1])
+        ask(pure, 25, "a")
+        assert pure.status().sampler_error == pytest.approx(gaussian_error(levels))
 
     def test_numbers_from_numpy_are_numbers(self):
         import numpy as np

@@ -4,7 +4,7 @@ import pytest
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import Ledger, verify
 from torch_holdout.ledger.sqlite import mounts
-from torch_holdout.ledger.sqlite.mounts import file_system, is_shared
+from torch_holdout.ledger.sqlite.mounts import file_system, is_local, is_shared
 
 TABLE = r"""
 21 96 0:19 / /proc rw,nosuid,nodev,noexec,relatime shared:5 - proc proc rw
@@ -60,17 +60,36 @@ def test_an_empty_table_knows_nothing():
 )
 def test_shared_file_systems_are_known(kind):
     assert is_shared(kind)
+    assert not is_local(kind)
 
 
 @pytest.mark.parametrize(
     "kind",
     [
         *("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "apfs", "fuseblk", "fuse.ntfs-3g"),
-        *("f2fs", "fuse.mergerfs"),
+        *("f2fs", "fuse.mergerfs", "ext2", "ext3", "bcachefs", "ntfs3", "exfat", "vfat", "hfsplus"),
+        *("fuse.fuse-overlayfs", "aufs", "squashfs", "wslfs"),
     ],
 )
 def test_local_file_systems_are_let_through(kind):
+    assert is_local(kind)
     assert not is_shared(kind)
+
+
+UNKNOWN = ("virtiofs", "fuse", "fuse.new-cloud", "fuse.grpcfuse", "fakeowner", "ext4x", "proc", "")
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_unknown_file_systems_are_not_taken_for_local(kind):
+    assert not is_local(kind)
+
+
+@pytest.mark.parametrize("kind", ["virtiofs", "fuse.new-cloud"])
+def test_a_ledger_on_an_unknown_file_system_is_refused(tmp_path, monkeypatch, kind):
+    folder = mounted(tmp_path, monkeypatch, kind)
+    with pytest.raises(LedgerError, match=rf"{kind}.*not known.*postgresql\+psycopg"):
+        register(f"sqlite:///{folder}/holdout.db")
+    assert list(folder.iterdir()) == []
 
 
 def mounted(tmp_path, monkeypatch, kind):

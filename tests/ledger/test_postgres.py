@@ -54,17 +54,46 @@ def database(url):
     return url.split("@/")[1].split("?")[0]
 
 
-def test_a_ledger_of_version_2_goes_on_with_names_of_runs(postgres, url):
+LATER = {3: ("th_sketches", "th_headers", "th_header_end"), 2: ("th_runs", "th_refusals")}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_older_ledger_goes_on_with_what_later_versions_added(postgres, url, version):
     record(Ledger(url), entry("a"))
+    later = [name for at, names in LATER.items() if at >= version for name in names]
     with psycopg.connect(host=postgres.socket, dbname=database(url), user="postgres") as admin:
-        admin.execute("DROP TABLE torch_holdout.th_runs, torch_holdout.th_refusals")
-        admin.execute("UPDATE torch_holdout.th_ledger SET schema_version = 2")
+        admin.execute(f"DROP TABLE {', '.join(f'torch_holdout.{name}' for name in later)}")
+        admin.execute(f"UPDATE torch_holdout.th_ledger SET schema_version = {version}")
+    assert verify(url).findings == []
     ledger = Ledger(url)
     with ledger.account(register(ledger)) as account:
         account.record(entry("b"), None, "later")
     assert [found.run for found in ledger.answers(register(ledger))] == [None, "later"]
     assert verify(url).schema_version == SCHEMA_VERSION
     assert verify(url).findings == []
+    postgres.edit(url, "UPDATE th_holdouts SET fingerprint = 'f'")
+    assert "fingerprint" in verify(url).findings[0].problem
+
+
+@pytest.mark.parametrize(
+    ("rule", "changed"),
+    [
+        ("INSERT TO th_queries DO INSTEAD NOTHING", 0),
+        ("UPDATE TO th_holdouts DO INSTEAD NOTHING", 0),
+    ],
+)
+def test_a_server_that_quietly_writes_nothing_is_noticed(postgres, url, rule, changed):
+    ledger = Ledger(url)
+    record(ledger, entry("a"))
+    postgres.edit(url, f"CREATE RULE quiet AS ON {rule}")
+    with (
+        pytest.raises(LedgerError, match=rf"1 row of the ledger, but it changed {changed}"),
+        ledger.account(ledger.accounts()["val"]) as account,
+    ):
+        account.record(entry("b"), None)
+    postgres.edit(url, f"DROP RULE quiet ON {rule.split()[2]}")
+    assert verify(url).findings == []
+    assert summary(url).queries == 1
 
 
 class TestUrl:

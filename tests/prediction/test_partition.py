@@ -1,8 +1,11 @@
 """A record's part is a pure function of its key and the seed."""
 
+import functools
 import json
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -149,3 +152,109 @@ def test_a_refused_key_is_not_quoted():
         Partition(num_parts=3, seed=0, balanced=True).part_of([1])
     with pytest.raises(InvalidArgumentError, match="with a object"):
         Partition(num_parts=3, key="content", seed=0).assign([object()])
+
+
+class Field:
+    """A key function that is an object."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, record):
+        return record[self.name]
+
+
+def keyed(key):
+    return Partition(num_parts=3, key=key, seed=7)
+
+
+def with_closure(name):
+    return lambda record: record[name]
+
+
+def with_default(name):
+    def key(record, name=name):
+        return record[name]
+
+    return key
+
+
+@pytest.mark.parametrize("make", [with_closure, with_default, Field])
+def test_key_functions_of_one_name_are_told_apart(make):
+    user, visit = keyed(make("user")), keyed(make("visit"))
+    assert user.identity() != visit.identity()
+    assert user.compare(visit.identity()) == "another function"
+    assert user.compare(keyed(make("user")).identity()) == "same"
+    assert str(user) == str(visit)  # what is shown has no digest
+
+
+def test_key_functions_of_one_name_and_other_code_are_told_apart():
+    one, other = (lambda record: record[0]), (lambda record: record[1])
+    assert keyed(one).compare(keyed(other).identity()) == "another function"
+    halves = [functools.partial(with_default("a"), name=name) for name in "ab"]
+    assert keyed(halves[0]).compare(keyed(halves[1]).identity()) == "another function"
+    assert keyed(halves[0]).compare(keyed(halves[0]).identity()) == "same"
+
+
+def test_a_function_that_keeps_counts_stays_itself():
+    seen = []
+
+    def counting(record):
+        seen.append(record)
+        return record
+
+    parts = keyed(counting)
+    before = parts.identity()
+    parts.assign(range(9))
+    assert parts.compare(before) == "same"
+
+
+def test_a_function_is_the_same_in_a_script_and_in_a_module():
+    code = "def by_user(record):\n    return record['user']\n"
+    made = [{"__name__": name} for name in ("__main__", "train")]
+    for space in made:
+        exec(code, space)
+    one, other = (keyed(space["by_user"]) for space in made)
+    assert one.compare(other.identity()) == "same"
+
+
+def test_identities_without_code_or_of_another_python_are_compared_by_name():
+    parts = keyed(by_id)
+    stored = parts.identity()
+    earlier = {name: value for name, value in stored.items() if name != "code"}
+    elsewhere = {**stored, "code": {"digest": "0" * 64, "python": "3.9"}}
+    edited = {**stored, "code": {**stored["code"], "digest": "0" * 64}}
+    renamed = {**earlier, "key": "another"}
+    told = [parts.compare(one) for one in (stored, earlier, elsewhere, edited, renamed, None)]
+    assert told == ["same", "by name", "by name", "another function", "other", "other"]
+    plain = Partition(num_parts=3, seed=7)
+    assert "code" not in plain.identity()  # checkpoints of every version agree
+    assert plain.compare(plain.identity()) == "same"
+    assert plain.compare({**plain.identity(), "seed": 8}) == "other"
+
+
+def test_a_closure_that_cannot_be_read_yet_is_compared_by_name():
+    def key(record):
+        return later(record)
+
+    parts = keyed(key)
+    assert parts.compare(parts.identity()) == "by name"
+    later = str
+    assert parts.part_of([later(1)]).shape == (1,)
+
+
+def test_the_identity_travels_and_is_the_same_in_another_process():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from prediction.test_partition import by_id, keyed; import json;"
+        "print(json.dumps(keyed(by_id).identity()))"
+    )
+    tests = str(Path(__file__).parent.parent)
+    printed = subprocess.run(
+        [sys.executable, "-c", code, tests],
+        capture_output=True, text=True, check=True,
+        env={"PYTHONHASHSEED": "5", "PYTHONPATH": ":".join(sys.path)},
+    ).stdout  # fmt: skip
+    parts = keyed(by_id)
+    assert parts.compare(json.loads(printed)) == "same"
+    assert pickle.loads(pickle.dumps(keyed(str))).identity() == keyed(str).identity()

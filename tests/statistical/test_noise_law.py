@@ -64,6 +64,22 @@ def test_uniforms_fill_every_bit():
     assert (ones - 0.5).abs().max() < 6 * 0.5 / math.sqrt(50_000)
 
 
+def test_wide_gaussian_blocks_match_enumeration():
+    """A scale whose blocks have several numbers, pooled: 20,000 draws; 7 % too wide is caught."""
+    scale, draws = 700.0, 20_000
+    stream = SeededNoise(5).stream("wide")
+
+    def pooled(law):
+        bins = {}
+        for k, p in law.items():
+            bins[round(k / 100)] = bins.get(round(k / 100), 0.0) + p
+        return bins
+
+    found = [round(stream.gaussian(scale) / 100) for _ in range(draws)]
+    assert fits(found, pooled(discrete_gaussian(scale)))
+    assert not fits(found, pooled(discrete_gaussian(1.07 * scale)))
+
+
 @pytest.mark.parametrize("scale", [0.4, 1.0, 7.5])
 def test_gaussian_matches_enumeration(scale):
     stream = SeededNoise(5).stream("gauss")

@@ -56,3 +56,11 @@ def test_a_failure_reaches_both_ranks_without_a_hang(tmp_path):
     _, printed = run(tmp_path / "exhausted", 2, "exhausted", check=False)
     assert printed.count("BudgetExhaustedError") >= 2
     assert ddp_guard.holdout(tmp_path / "exhausted", budget=3).status().releases == 3
+
+
+def test_foreign_data_is_refused_on_both_ranks_without_a_hang(tmp_path):
+    ranks, printed = run(tmp_path / "foreign", 2, "foreign", check=False)
+    assert printed.count("HoldoutMismatchError") >= 2
+    assert "0 of 501 compared" in printed
+    assert ranks == []
+    assert ddp_guard.holdout(tmp_path / "foreign").status().queries == 0

@@ -140,6 +140,19 @@ def test_sharded_weights_are_the_same_query_as_whole_ones(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_sharded_weights_are_compared_with_a_training_value(tmp_path):
+    """One, two and three batches of training examples for two ranks: each makes as many passes."""
+    codes, found, errors = run(tmp_path, "sharded_guesses", 1, 2)
+    assert codes == {1: [0], 2: [0, 0]}, errors[-3000:]
+    (alone,), ranks = without_time(found[1]), without_time(found[2])
+    assert ranks[0] == ranks[1]
+    for batches, passes in (("1", 1), ("2", 1), ("3", 2)):
+        assert ranks[0][batches]["values"] == alone[batches]["values"]
+        assert alone[batches]["passes"] == 11 + int(batches)
+        assert ranks[0][batches]["passes"] == 6 + passes  # 51 examples each, in batches of 10
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("mark", "message"),
     [("_fsdp_flattened", "FullyShardedDataParallel"), ("ds_tensor", "DeepSpeed's stage 3")],

@@ -115,14 +115,14 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("code, expected", [*KEPT.values(), *READ.values()], ids=[*KEPT, *READ])
+@pytest.mark.parametrize(("code", "expected"), [*KEPT.values(), *READ.values()], ids=[*KEPT, *READ])
 def test_what_is_kept_or_read_is_named(code, expected):
     findings, _ = looked(code)
     assert any(expected in finding.what for finding in findings), findings
     assert all(finding.place.file == __file__ for finding in findings)
 
 
-@pytest.mark.parametrize("code, expected", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(("code", "expected"), WRITTEN.values(), ids=WRITTEN)
 def test_what_is_written_is_named_and_undone(code, expected):
     findings, net = looked(code)
     assert [expected in finding.what for finding in findings] == ([True] if expected else [])
@@ -168,12 +168,15 @@ def test_no_value_is_read_or_shown():
     assert seen == [0.0, [0.0] * 4, 0.0, 0.0, 0.0]
 
 
-def test_marks_end_with_their_look():
+def test_marks_end_with_their_look_and_what_is_kept_is_empty():
     look = Look()
+    weights = torch.ones(1)
     marked = look.mark(torch.tensor([0.25]))
-    look.end()
-    assert marked.item() == 0.25
+    shared, _ = torch.broadcast_tensors(weights, marked)
+    assert look.end()
+    assert marked.item() == 0.0
     assert type(marked * 2) is not Marked
+    assert shared.item() == weights.item() == 1.0  # not its own memory
 
 
 def test_nothing_outlives_a_look():

@@ -130,9 +130,51 @@ def nothing_on_one_rank(rank, world, url):
 
 
 def everything_on_each_rank(rank, world, url):
-    metric = th.ReusableHoldoutMetric(holdout_at(url), "val_acc")
-    metric.update(correct(200, SIZE))
-    return str(metric.compute().item())
+    """As under HF's Trainer and accelerate, whose gathered values every rank has."""
+    found = []
+    scores = torch.rand(SIZE, generator=torch.Generator().manual_seed(0))
+    columns = {"val_acc": (correct(200, SIZE),), "auroc": (scores, correct(200, SIZE).long())}
+    statistics = {"val_acc": th.ZeroOne(), "auroc": th.Blockwise(BinaryAUROC(), 5, 0.0, 1.0)}
+    holdout = holdout_at(url, statistics=statistics, mechanism=th.Ladder(step=0.0), grid=2**20)
+    for name, rows in columns.items():
+        metric = th.ReusableHoldoutMetric(holdout, name, version="all rows")
+        for part in zip(*(column.split(40) for column in rows), strict=True):
+            metric.update(*part)
+        found.append(float(metric.compute()))
+    return [*found, holdout.status().queries]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_all_rows_on_every_rank_are_one_copy(url, world, tmp_path):
+    alone = everything_on_each_rank(0, 1, f"sqlite:///{tmp_path}/alone.db")
+    assert alone[0] == pytest.approx(200 / SIZE, abs=1e-5)
+    assert 0 < alone[1] < 1
+    assert run(everything_on_each_rank, url, world) == [alone] * world
+
+
+def other_rows_on_each_rank(rank, world, url):
+    """As many rows as there are examples, but not the same ones, or not in the same order."""
+    statistics = {"val_acc": th.ZeroOne(), "auroc": th.Blockwise(BinaryAUROC(), 5, 0.0, 1.0)}
+    holdout = holdout_at(url, statistics=statistics)
+    scores, target = torch.linspace(0, 1, SIZE), correct(200, SIZE).long()
+    found = []
+    for name, rows in (
+        ("val_acc", (correct(200 + rank, SIZE),)),
+        ("auroc", (scores.roll(rank), target.roll(rank))),
+        ("auroc", (scores, target) if rank else (scores.double(), target)),
+    ):
+        sums = holdout.accumulator(name, rank=rank, world=world)
+        sums.update(*rows)
+        try:
+            holdout.release(name, sums, query="q")
+        except HoldoutError as error:
+            found.append((type(error).__name__, "they differ" in str(error)))
+    return [*found, holdout.status().queries]
+
+
+def test_copies_that_differ_are_refused(url):
+    expected = [*[("PartialPassError", True)] * 3, 0]
+    assert run(other_rows_on_each_rank, url) == [expected] * 2
 
 
 def nothing_on_one_rank_with_a_model(rank, world, url):
@@ -149,7 +191,7 @@ def nothing_on_one_rank_with_a_model(rank, world, url):
 
 @pytest.mark.parametrize(
     "scenario",
-    [uneven, nothing_on_one_rank, nothing_on_one_rank_with_a_model, everything_on_each_rank],
+    [uneven, nothing_on_one_rank, nothing_on_one_rank_with_a_model],
 )
 def test_what_is_not_the_usual_sharding_is_a_partial_pass(url, scenario):
     assert run(scenario, url) == ["nan", "nan"]

@@ -81,6 +81,22 @@ def _code(code: types.CodeType) -> list[Any]:
     return [code.co_code, constants, list(code.co_names)]
 
 
+def plain_bytes(tensor: Tensor) -> bytes:
+    """Return a plain tensor's content."""
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
+    return flat.view(torch.uint8).numpy().tobytes()
+
+
+def plain_header(tensor: Tensor, content: bytes | memoryview) -> bytes:
+    """Return what is hashed before a plain tensor's content."""
+    return _header(_kind(tensor), content)
+
+
+def sequence_header(length: int) -> bytes:
+    """Return what is hashed before the parts of a sequence."""
+    return f"sequence {length};".encode()
+
+
 def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
     if lenient and depth > _DEEPEST:
         value = type(value).__qualname__  # cyclic, or deeper than anyone means
@@ -94,16 +110,24 @@ def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
         hasher.update(f"set {len(value)};".encode())
         hasher.update(b"".join(sorted(digest(part, lenient=lenient) for part in value)))
     elif isinstance(value, list | tuple):
-        hasher.update(f"sequence {len(value)};".encode())
+        hasher.update(sequence_header(len(value)))
         for part in value:
             _feed(hasher, part, lenient, depth + 1)
     elif lenient and (parts := _inside(value)) is not None:
         hasher.update(f"object {type(value).__qualname__};".encode())
         _feed(hasher, parts, lenient, depth + 1)
     else:
-        header, content = _leaf(value, lenient)
-        hasher.update(f"{header} {len(content)};".encode())
+        kind, content = _leaf(value, lenient)
+        hasher.update(_header(kind, content))
         hasher.update(content)
+
+
+def _header(kind: str, content: bytes | memoryview) -> bytes:
+    return f"{kind} {len(content)};".encode()
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"array {tensor.dtype} {tuple(tensor.shape)}"
 
 
 def _inside(value: Any) -> Any:
@@ -124,9 +148,7 @@ def _leaf(value: Any, lenient: bool) -> tuple[str, bytes]:
     if isinstance(value, bytes | bytearray | memoryview):
         return "bytes", bytes(value)
     if isinstance(value, Tensor) and is_plain(value):
-        flat = value.detach().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
-        content = flat.view(torch.uint8).numpy().tobytes()
-        return f"array {value.dtype} {tuple(value.shape)}", content
+        return _kind(value), plain_bytes(value)
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         if not array.dtype.hasobject:

@@ -4,19 +4,19 @@ They get *integer* noise. The discrete Laplace law :math:`P(k) \propto e^{-|k|/t
 of two geometric variables, and the bits of a geometric variable are independent: bit :math:`j` is
 one with probability :math:`1/(1 + e^{2^j/t})`. So one draw is a fixed number of comparisons of
 256-bit uniforms with constants, the same work for every outcome, and no floating point touches the
-result. The discrete Gaussian follows Canonne, Kamath and Steinke (2020), with exact rational coins.
-Nothing here reads a global generator.
+result. So is a draw from the discrete Gaussian law, in blocks (``gaussian.py``). Nothing here reads
+a global generator.
 """
 
 import hashlib
-import math
 import os
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable
-from fractions import Fraction
 from typing import ClassVar, final
 
 from torch_holdout._noise.device import Uniforms
+from torch_holdout._noise.gaussian import blocks_of
 from torch_holdout._noise.laplace import UNIFORM_BITS, bit_thresholds, require_scale
 from torch_holdout.errors import InvalidArgumentError
 
@@ -45,17 +45,27 @@ class NoiseStream:
         return self._geometric(thresholds) - self._geometric(thresholds)
 
     def gaussian(self, scale: float) -> int:
-        r"""Draw :math:`k` with :math:`P(k) \propto e^{-k^2/(2\,\mathrm{scale}^2)}`, exactly."""
+        r"""Draw :math:`k` with :math:`P(k) \propto e^{-k^2/(2\,\mathrm{scale}^2)}`; 0 for scale 0.
+
+        The law is met up to a total variation of ``gaussian_error(scale)``, below 1e-70.
+        """
         require_scale(scale)
         if scale == 0:
             return 0
-        variance = Fraction(scale) ** 2
-        width = math.floor(scale) + 1
-        while True:
-            candidate = self._exact_laplace(width)
-            distance = abs(candidate) - variance / width
-            if self._coin_exp(distance**2 / (2 * variance)):
-                return candidate
+        blocks = blocks_of(scale)
+        offset_bytes = (blocks.width + 7) // 8
+        each = 2 * _UNIFORM_BYTES + offset_bytes
+        drawn = self._read(blocks.rounds * each + 1)
+        magnitude = found = 0
+        for start in range(0, blocks.rounds * each, each):
+            choice, offset, coin = _numbers(drawn, start, (_UNIFORM_BYTES, offset_bytes))
+            block = bisect_right(blocks.cumulative, choice)
+            smallest = blocks.start(block)
+            candidate = smallest + (block > 0) * (offset & ((1 << blocks.width) - 1))
+            accepted = coin < blocks.weight(smallest, candidate)
+            magnitude += (accepted and not found) * candidate
+            found |= accepted
+        return magnitude * (1 - 2 * (drawn[-1] & 1))
 
     def _geometric(self, thresholds: tuple[int, ...]) -> int:
         block = self._read(_UNIFORM_BYTES * len(thresholds))
@@ -65,42 +75,6 @@ class NoiseStream:
             uniform = int.from_bytes(block[start : start + _UNIFORM_BYTES], "little")
             total |= (uniform < threshold) << bit
         return total
-
-    def _exact_laplace(self, scale: int) -> int:
-        while True:
-            offset = self._below(scale)
-            if not self._coin_exp(Fraction(offset, scale)):
-                continue
-            steps = 0
-            while self._coin_exp(Fraction(1)):
-                steps += 1
-            magnitude = offset + scale * steps
-            negative = self._below(2) == 1
-            if not (negative and magnitude == 0):
-                return -magnitude if negative else magnitude
-
-    def _coin_exp(self, exponent: Fraction) -> bool:
-        """Return true with probability exp(-exponent), using rational coins only."""
-        while exponent > 1:
-            if not self._coin_exp(Fraction(1)):
-                return False
-            exponent -= 1
-        draws = 1
-        while self._coin(exponent / draws):
-            draws += 1
-        return draws % 2 == 1
-
-    def _coin(self, probability: Fraction) -> bool:
-        return self._below(probability.denominator) < probability.numerator
-
-    def _below(self, bound: int) -> int:
-        bits = (bound - 1).bit_length()
-        if bits == 0:
-            return 0
-        while True:
-            value = int.from_bytes(self._read((bits + 7) // 8), "little") & ((1 << bits) - 1)
-            if value < bound:
-                return value
 
 
 class NoiseSource(ABC):
@@ -165,6 +139,14 @@ class SeededNoise(NoiseSource):
             return hashlib.shake_256(prefix + b"\x00" + str(calls).encode()).digest(size)
 
         return read
+
+
+def _numbers(drawn: bytes, start: int, sizes: tuple[int, int]) -> tuple[int, int, int]:
+    """Read a uniform number, an offset and another uniform number from drawn bytes."""
+    first, second = start + sizes[0], start + sum(sizes)
+    parts = drawn[start:first], drawn[first:second], drawn[second : second + sizes[0]]
+    choice, offset, coin = (int.from_bytes(part, "little") for part in parts)
+    return choice, offset, coin
 
 
 def fresh_secret(size: int = 32) -> bytes:

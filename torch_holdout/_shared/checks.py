@@ -2,9 +2,12 @@
 
 import math
 from numbers import Integral, Real
-from typing import TypeGuard
+from types import UnionType
+from typing import Any, TypeGuard, get_args
 
 from torch_holdout.errors import InvalidArgumentError
+
+_BEYOND = 2**1024  # no float is as large
 
 
 def is_finite(value: object) -> TypeGuard[float]:
@@ -14,10 +17,8 @@ def is_finite(value: object) -> TypeGuard[float]:
         >>> is_finite(0.5), is_finite(True), is_finite(float("nan")), is_finite(10**400)
         (True, False, False, False)
     """
-    try:
-        return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    except OverflowError:
-        return False
+    number = _as_float(value)
+    return number is not None and math.isfinite(number)
 
 
 def require_number(name: str, value: object) -> None:
@@ -32,8 +33,8 @@ def require_between(
     name: str, value: object, low: float, high: float, *, ends: bool = True
 ) -> None:
     """Raise unless ``value`` is in a range; ``ends``, also infinite ones, may belong to it."""
-    usable = not isinstance(value, bool) and isinstance(value, Real) and value == value
-    if usable and (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
+    number = _as_float(value)
+    if number is not None and (low <= number <= high if ends else low < number < high):
         return
     if math.isinf(high):
         expected = f"{low:g} or more" if ends else f"above {low:g}"
@@ -80,15 +81,16 @@ def plain_whole(value: object) -> object:
         >>> plain_whole(True), plain_whole(2.0), plain_whole(7)
         (True, 2.0, 7)
     """
-    return value if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
+    whole = _as_int(value)
+    return value if whole is None else whole
 
 
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:
     """Raise unless ``value`` is a whole number in a range."""
-    whole = not isinstance(value, bool) and isinstance(value, Integral)
+    whole = _as_int(value)
     # Numbers of fewer than 64 bits would overflow in what is computed from them.
-    wide = whole and getattr(value, "itemsize", 8) >= 8
-    if not wide or not smallest <= int(value) <= largest:  # type: ignore[call-overload]
+    wide = getattr(value, "itemsize", 8) >= 8
+    if whole is None or not wide or not smallest <= whole <= largest:
         raise InvalidArgumentError(
             f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
             f"{_shown(value)}."
@@ -112,17 +114,101 @@ def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InvalidArgumentError(f"Expected `{name}` to be {expected}, but got {_shown(value)}.")
 
 
-def require_instance(name: str, value: object, expected: type) -> None:
-    """Raise unless ``value`` is of a type."""
+def require_instance(name: str, value: object, expected: type | UnionType) -> None:
+    """Raise unless ``value`` is of a type, or of one of several."""
     if not isinstance(value, expected):
+        kinds = [expected] if isinstance(expected, type) else get_args(expected)
+        names = " or ".join(kind.__name__ for kind in kinds)
         raise InvalidArgumentError(
-            f"Expected `{name}` to be of type {expected.__name__}, but got {type(value).__name__}."
+            f"Expected `{name}` to be of type {names}, but got {type(value).__name__}."
         )
 
 
+def require_flag(name: str, value: object) -> None:
+    """Raise unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be True or False, but got {_shown(value)}."
+        )
+
+
+def require_callable(name: str, value: object) -> None:
+    """Raise unless ``value`` can be called."""
+    if not callable(value):
+        raise InvalidArgumentError(
+            f"Expected `{name}` to be a function, but got {type(value).__name__}."
+        )
+
+
+def require_length(name: str, value: object) -> int:
+    """Return the length of a dataset; raise unless it has one that can be."""
+    try:
+        return len(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
+        pass
+    raise InvalidArgumentError(
+        f"Expected `{name}` to have a length, but got {type(value).__name__} without."
+    )
+
+
+def plain_number(value: Any) -> Any:
+    """Return any kind of real number as Python's own; others as they are.
+
+    Fractions and numpy's numbers overflow, or warn, where Python's do not.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> plain_number(Fraction(1, 4)), plain_number(10**400), plain_number("x")
+        (0.25, inf, 'x')
+    """
+    if type(value) in (float, bool) or not isinstance(value, Real):
+        return value
+    whole = _as_int(value)
+    if whole is not None and abs(whole) < _BEYOND:
+        return whole
+    number = _as_float(value)
+    return number if number is not None else _infinite(value)
+
+
+def _infinite(value: Any) -> Any:
+    """Return the infinity that a number beyond all floats is nearest to."""
+    try:
+        return math.copysign(math.inf, value > 0 or -1)
+    except (TypeError, ValueError):  # numpy calls a span of time a number
+        return value
+
+
+def _as_float(value: object) -> float | None:
+    """Return a real number that a float can hold, as one."""
+    if type(value) is float:  # by far the most; the others ask an abstract class
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+def _as_int(value: object) -> int | None:
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
 def _shown(value: object) -> str:
-    """Show a user's own argument, shortened."""
+    """Show a user's own argument, shortened; of what may hold data, only the type."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
         return "a number beyond 10^30"
-    text = ascii(value)
+    if hasattr(type(value), "__array__") and getattr(value, "shape", ()) != ():
+        return f"a {type(value).__name__}"
+    try:
+        text = ascii(value)
+    except Exception:  # its own method, or a number too long to be written
+        return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."

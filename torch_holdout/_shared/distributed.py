@@ -80,6 +80,32 @@ def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]
     return tuple(whole_columns)
 
 
+def same_rows(columns: tuple[Tensor, ...], world: int) -> bool:
+    """Whether every rank has the same rows, bit for bit; all ranks get the same answer.
+
+    Example:
+        >>> same_rows((torch.arange(3),), world=1)
+        True
+    """
+    if world == 1:
+        return True
+    own = [(column.dtype, tuple(column.shape)) for column in columns]
+    facts: list[Any] = [None] * world
+    dist.all_gather_object(facts, own)
+    if any(known != facts[0] for known in facts):
+        return False
+    same = True
+    for column in columns:
+        device = _exchange_device(column.device)
+        content = column.contiguous().view(torch.uint8).to(device)
+        first = content.clone()
+        dist.broadcast(first, src=0)
+        same = same and torch.equal(first, content)
+    votes: list[Any] = [None] * world
+    dist.all_gather_object(votes, same)
+    return all(votes)
+
+
 def _exchange_device(device: torch.device) -> torch.device:
     nccl = dist.get_backend() == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if nccl else device

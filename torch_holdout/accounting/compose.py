@@ -4,12 +4,13 @@ Also the textbook compositions and group privacy (Dwork and Roth 2014, Theorems 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, final
 
-from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.checks import require_between, require_instance, require_whole
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.text import up
 from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure
 from torch_holdout.accounting.pure import compose_pure
@@ -39,6 +40,7 @@ class Privacy:
         return f"epsilon {up(self.epsilon, digits=4)}{at}, replacing one example ({self.method})"
 
 
+@formula
 def compose(
     charges: Sequence[Charge], delta: float | None = None, *, variation: float = 0.0
 ) -> Privacy:
@@ -62,7 +64,7 @@ def compose(
     require_between("variation", variation, 0, 1)
     if delta is not None:
         require_between("delta", delta, 0, 1, ends=False)
-    charged = [charge for charge in charges if charge.count]
+    charged = [charge for charge in _listed(charges) if charge.count]
     loss = PrivacyLoss(tuple(charged))
     epsilons = {"basic": loss.pure}
     if delta is not None:
@@ -86,6 +88,7 @@ def sampling_delta(epsilon: float, variation: float) -> float:
     return math.exp(min(exponent, 0.0))
 
 
+@formula
 def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> float:
     r"""Return the epsilon of a full sparse-vector budget at ``delta``, replacing one example.
 
@@ -99,6 +102,10 @@ def epsilon_cap(steps: list[float], budget: int, delta: float | None = None) -> 
         >>> round(epsilon_cap([0.01], budget=100, delta=1e-6), 3)
         0.572
     """
+    require_whole("budget", budget, 0, 2**61)
+    require_instance("steps", steps, list | tuple)
+    for step in steps or (None,):
+        require_between("steps", step, 0, math.inf)
     return compose(sparse_charges(steps, budget), delta).epsilon
 
 
@@ -142,6 +149,7 @@ class PrivacyLoss:
         return compose(self.charges, delta).epsilon
 
 
+@formula
 def compose_basic(losses: list[tuple[float, float]]) -> tuple[float, float]:
     r"""Add up (epsilon, delta) pairs: always valid, also for adaptively chosen mechanisms.
 
@@ -149,12 +157,19 @@ def compose_basic(losses: list[tuple[float, float]]) -> tuple[float, float]:
         >>> compose_basic([(0.5, 0.0), (0.25, 1e-6), (0.25, 1e-6)])
         (1.0, 2e-06)
     """
-    for epsilon, delta in losses:
+    for pair in losses if isinstance(losses, Sequence) else (losses,):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InvalidArgumentError(
+                f"Expected `losses` to be a list of pairs (epsilon, delta), but got "
+                f"{type(pair).__name__} among them."
+            )
+        epsilon, delta = pair
         require_between("epsilon", epsilon, 0, math.inf)
         require_between("delta", delta, 0, 1)
     return math.fsum(e for e, _ in losses), math.fsum(d for _, d in losses)
 
 
+@formula
 def compose_advanced(
     epsilon: float, count: int, delta: float, *, each_delta: float = 0.0
 ) -> tuple[float, float]:
@@ -179,6 +194,7 @@ def compose_advanced(
     return spread + count * epsilon * math.expm1(epsilon), count * each_delta + delta
 
 
+@formula
 def group_privacy(epsilon: float, group: int, delta: float = 0.0) -> tuple[float, float]:
     r"""Return :math:`(k\varepsilon, k e^{(k-1)\varepsilon}\delta)`, for replacing k examples.
 
@@ -197,6 +213,7 @@ def group_privacy(epsilon: float, group: int, delta: float = 0.0) -> tuple[float
     return group * epsilon, math.exp(exponent) if exponent < 0 else 1.0
 
 
+@formula
 def compose_mixed(charges: Sequence[Charge], delta: float) -> Privacy:
     """Compose different kinds of charges numerically; never above ``compose``.
 
@@ -210,6 +227,7 @@ def compose_mixed(charges: Sequence[Charge], delta: float) -> Privacy:
         0.57
     """
     require_between("delta", delta, 0, 1, ends=False)
+    charges = _listed(charges)
     without = compose(charges, delta)
     pure = [charge for charge in charges if charge.count and charge.epsilon]
     if not pure or any(isinstance(charge, Concentrated) for charge in pure):
@@ -219,6 +237,18 @@ def compose_mixed(charges: Sequence[Charge], delta: float) -> Privacy:
     total = reduce(lambda total, part: total.compose(part), parts)
     epsilon = float(total.get_epsilon_for_delta(delta))
     return min(without, Privacy(epsilon, delta, "loss distribution"), key=lambda p: p.epsilon)
+
+
+def _listed(charges: Iterable[Charge]) -> list[Charge]:
+    """Return charges as a list; raise unless all of them are."""
+    if not isinstance(charges, Sequence | Iterator):
+        kind = type(charges).__name__
+        raise InvalidArgumentError(f"Expected `charges` to be a list of them, but got {kind}.")
+    listed: list[Charge] = []
+    for charge in charges:
+        require_instance("charges", charge, Charge)
+        listed.append(charge)
+    return listed
 
 
 def _exact(charged: list[Charge], delta: float) -> float:

@@ -11,7 +11,13 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR
 
-from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.checks import (
+    require_between,
+    require_callable,
+    require_instance,
+    require_whole,
+)
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import best_argument, zero_between
 from torch_holdout.accounting.charges import Charge
 from torch_holdout.accounting.picos import decimal_in_picos
@@ -22,6 +28,7 @@ _MANY = 2**62
 ChargeAt = Callable[[float], Charge]
 
 
+@formula
 def capacity(epsilon: float, delta: float | None, order: float) -> float:
     r"""Return the largest Renyi divergence of an order that still gives (epsilon, delta).
 
@@ -110,6 +117,7 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
     return math.inf if charge.epsilon <= price(log) * epsilon else 1 + math.exp(log)
 
 
+@formula
 def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
     """Return how many mechanisms of this kind a budget pays for; the charge's count is not read.
 
@@ -120,6 +128,7 @@ def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
         >>> queries_for(SoftVote(0.05, num_parts=50, num_classes=10), 2.0, 1e-5)
         186
     """
+    require_instance("charge", charge, Charge)
     order = best_order(charge, epsilon, delta)
     each = charge_in_picos(charge, order)
     if each is None:
@@ -128,6 +137,7 @@ def queries_for(charge: Charge, epsilon: float, delta: float | None) -> int:
     return min(_MANY, room // each) if each else _MANY
 
 
+@formula
 def largest_parameter(charge: ChargeAt, queries: int, epsilon: float, delta: float | None) -> float:
     """Return the largest parameter at which a budget still pays for this many mechanisms.
 
@@ -140,6 +150,8 @@ def largest_parameter(charge: ChargeAt, queries: int, epsilon: float, delta: flo
     """
     require_whole("queries", queries, 1, 2**40)
     _require_budget(epsilon, delta)
+    require_callable("charge", charge)
+    require_instance("charge(1.0)", charge(1.0), Charge)
     if epsilon == 0 or (delta is None and math.isinf(charge(1.0).epsilon)):
         raise InvalidArgumentError(
             f"Expected a budget that can pay for a query, but got epsilon {epsilon!r} at delta "
@@ -191,5 +203,6 @@ def _require_budget(epsilon: float, delta: float | None) -> None:
 
 
 def _require_order(order: float) -> None:
-    if not order > 1:
-        raise InvalidArgumentError(f"Expected `order` to be above 1, but got {order!r}.")
+    require_between("order", order, 1, math.inf)
+    if order == 1:
+        raise InvalidArgumentError("Expected `order` to be above 1, but got 1.")

@@ -13,13 +13,15 @@ import math
 from functools import lru_cache
 
 from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting.rdp import simple_epsilon
 
 _EXACT_UP_TO = 100_000
+_SUMMED_UP_TO = 10**8  # beyond, adding up the terms takes more than a second
 _ROUNDING = 1e-8  # of a delta: more than double precision loses over that many mechanisms
 
 
-@lru_cache(maxsize=256)
+@formula
 def compose_pure(epsilon: float, count: int, delta: float | None = None) -> float:
     """Return the epsilon of ``count`` mechanisms of ``epsilon`` each, at ``delta``.
 
@@ -36,6 +38,11 @@ def compose_pure(epsilon: float, count: int, delta: float | None = None) -> floa
     require_whole("count", count, 0, 2**62)
     if delta is not None:
         require_between("delta", delta, 0, 1, ends=False)
+    return _compose_pure(epsilon, count, delta)
+
+
+@lru_cache(maxsize=256)
+def _compose_pure(epsilon: float, count: int, delta: float | None) -> float:
     total = epsilon * count
     if delta is None or math.isinf(total) or total == 0:
         return total
@@ -44,13 +51,14 @@ def compose_pure(epsilon: float, count: int, delta: float | None = None) -> floa
     low, high = 0.0, total
     while high - low > 1e-9 * total:
         middle = (low + high) / 2
-        if delta_of_pure(epsilon, count, middle) * (1 + _ROUNDING) > delta:
+        if _delta_of_pure(epsilon, count, middle) * (1 + _ROUNDING) > delta:
             low = middle
         else:
             high = middle
     return high
 
 
+@formula
 def delta_of_pure(epsilon: float, count: int, at: float) -> float:
     """Return the smallest delta of ``count`` mechanisms of ``epsilon`` each, at epsilon ``at``.
 
@@ -58,6 +66,13 @@ def delta_of_pure(epsilon: float, count: int, at: float) -> float:
         >>> delta_of_pure(0.5, 4, at=2.0)
         0.0
     """
+    require_between("epsilon", epsilon, 0, math.inf)
+    require_whole("count", count, 0, _SUMMED_UP_TO)
+    require_between("at", at, 0, math.inf)
+    return _delta_of_pure(epsilon, count, at)
+
+
+def _delta_of_pure(epsilon: float, count: int, at: float) -> float:
     if at >= count * epsilon:
         return 0.0
     log_one = epsilon + math.log1p(math.exp(-epsilon))

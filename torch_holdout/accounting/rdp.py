@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 
 from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import largest_where, smallest_value
 
 Curve = Callable[[float], float]
@@ -115,6 +116,7 @@ def rho_of_pure(epsilon: float) -> float:
     return epsilon * epsilon / 2
 
 
+@formula
 def rho_of_gaussian(sigma: float, sensitivity: float) -> float:
     r"""Return :math:`\Delta^2/(2\sigma^2)` of Gaussian noise, continuous or discrete.
 
@@ -127,6 +129,7 @@ def rho_of_gaussian(sigma: float, sensitivity: float) -> float:
     return (sensitivity / sigma) ** 2 / 2
 
 
+@formula
 def epsilon_of_rho(rho: float, delta: float) -> float:
     r"""Return the epsilon of :math:`\rho`-zCDP at delta.
 
@@ -161,6 +164,7 @@ def simple_epsilon(rho: float, delta: float) -> float:
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
+@formula
 def rho_for(epsilon: float, delta: float) -> float:
     """Return the largest rho up to ``epsilon + 1`` with at most ``epsilon`` at delta; rounded down.
 

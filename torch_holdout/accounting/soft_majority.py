@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting.rdp import Curve, rdp_of_pure
 
 _LARGEST_EXPONENT = 300.0  # above, exponentials would leave double precision ...
@@ -24,6 +25,7 @@ _ROUNDING = 2.0**-49
 Array = npt.NDArray[np.float64]
 
 
+@formula
 def soft_majority_epsilon(eta: float, num_parts: int, num_classes: int) -> float:
     r"""Return the exact pure epsilon of one soft majority of r parts when one member changes.
 
@@ -58,6 +60,7 @@ def soft_majority_epsilon(eta: float, num_parts: int, num_classes: int) -> float
     return 2 * eta + before - math.log1p(moved + others)
 
 
+@formula
 def soft_majority_rdp(eta: float, num_parts: int, num_classes: int) -> Curve:
     r"""Return the Renyi curve of one soft majority, the largest over all vote vectors.
 
@@ -93,6 +96,7 @@ def soft_majority_rdp(eta: float, num_parts: int, num_classes: int) -> Curve:
     return curve
 
 
+@formula
 def expected_accuracy_sensitivity(eta: float) -> float:
     r"""Return how much one member moves the expected accuracy of a soft majority.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
-from torch_holdout._shared.checks import require_failure, require_whole
+from torch_holdout._shared.checks import require_callable, require_failure, require_whole
 from torch_holdout._shared.moved import old_name
 from torch_holdout.audit import holdouts, predictions
 from torch_holdout.audit.evidence import Row, epsilon_lower_bound
@@ -49,6 +49,9 @@ def audit(
     """
     require_whole("draws", draws, 2, 10**8)
     require_failure(failure)
+    require_callable("progress", progress)
+    if seed is not None:
+        require_whole("seed", seed, -(2**63), 2**63)
     source: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
     rows = []
     for name, part in (

@@ -10,7 +10,10 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from torch_holdout._shared.checks import require_between, require_failure, require_whole
+from torch_holdout._shared.formulas import formula
 from torch_holdout.bounds.single_query import clopper_pearson
+from torch_holdout.errors import InvalidArgumentError
 
 _SLACK = 1e-3  # what truncating the noise can add to an exact loss
 
@@ -52,6 +55,7 @@ class Row:
         return self.flagged == self.twin
 
 
+@formula
 def epsilon_lower_bound(
     first: Sequence[int], second: Sequence[int], failure: float, *, delta: float = 0.0
 ) -> float:
@@ -64,7 +68,14 @@ def epsilon_lower_bound(
         >>> epsilon_lower_bound([0, 1] * 5000, [1] * 10_000, 1e-6) > 5
         True
     """
+    first, second = _whole("first", first), _whole("second", second)
+    require_failure(failure)
+    require_between("delta", delta, 0, 1)
     half = len(first) // 2
+    if len(second) <= half:
+        raise InvalidArgumentError(
+            f"Expected samples of the same size, but got {len(first)} and {len(second)} answers."
+        )
     flip, cut, sign = _best_event(first[:half], second[:half])
     pair = (second, first) if flip else (first, second)
     counts = [sum(sign * x >= sign * cut for x in sample[half:]) for sample in pair]
@@ -143,6 +154,17 @@ class ScriptedNoise:
         """Return the next batch, as ``Uniforms`` do."""
         batch: Tensor = next(self._script)
         return batch
+
+
+def _whole(name: str, sample: Sequence[int]) -> list[int]:
+    """Return a sample of answers as a list; raise unless it has some, all whole numbers."""
+    if not isinstance(sample, Sequence) or not len(sample):
+        kind = type(sample).__name__
+        raise InvalidArgumentError(f"Expected `{name}` to be a list of answers, but got a {kind}.")
+    require_whole(f"len({name})", len(sample), 1, 10**9)
+    for answer in sample:
+        require_whole(name, answer, -(2**63), 2**63)
+    return list(sample)
 
 
 def _best_event(first: Sequence[int], second: Sequence[int]) -> tuple[bool, int, int]:

@@ -23,9 +23,11 @@ from typing import Literal, final
 from torch_holdout._shared.checks import (
     require_between,
     require_failure,
+    require_instance,
     require_units,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds.single_query import kl_edge
 from torch_holdout.errors import InvalidArgumentError
@@ -63,6 +65,7 @@ class Sequences:
         return self(min(releases, self.answers // 2) if self.rule == "falling" else releases)
 
 
+@formula
 def any_sequences(answers: int) -> Sequences:
     r"""Count :math:`G^b`: any of G answers at each release.
 
@@ -73,6 +76,7 @@ def any_sequences(answers: int) -> Sequences:
     return Sequences("any", answers)
 
 
+@formula
 def falling_sequences(answers: int) -> Sequences:
     r"""Count :math:`\binom{G}{b}`: each release strictly better than the one before.
 
@@ -89,6 +93,7 @@ def falling_sequences(answers: int) -> Sequences:
     return Sequences("falling", answers)
 
 
+@formula
 def monotone_sequences(answers: int) -> Sequences:
     r"""Count :math:`\binom{G+b-1}{b}`: no release worse than the one before.
 
@@ -102,6 +107,7 @@ def monotone_sequences(answers: int) -> Sequences:
     return Sequences("monotone", answers)
 
 
+@formula
 def bracket_fixed(*, queries: int, budget: int, sequences: Sequences, failure: float) -> float:
     r"""Return the bracket for m queries and a budget B fixed beforehand.
 
@@ -116,10 +122,12 @@ def bracket_fixed(*, queries: int, budget: int, sequences: Sequences, failure: f
     """
     require_whole("queries", queries, 1, 2**62)
     require_whole("budget", budget, 1, 2**31)
+    require_instance("sequences", sequences, Sequences)
     require_failure(failure)
     return math.log(2 / failure) + _log_nodes(queries, budget, sequences)
 
 
+@formula
 def bracket_anytime(
     *, position: int, releases_before: int, sequences: Sequences, failure: float
 ) -> float:
@@ -137,10 +145,12 @@ def bracket_anytime(
     """
     require_whole("position", position, 1, 2**62)
     require_whole("releases_before", releases_before, 0, position - 1)
+    require_instance("sequences", sequences, Sequences)
     require_failure(failure)
     return math.log(2 / failure) + _log_anytime(position, releases_before, sequences)
 
 
+@formula
 def bracket_planned(
     *,
     position: int,
@@ -201,6 +211,7 @@ def worst_releases(position: int, budget: int, sequences: Sequences) -> int:
     return low
 
 
+@formula
 def hoeffding_tolerance(bracket: float, units: int) -> float:
     r"""Return :math:`\tau = \sqrt{c/(2u)}`: the event implies :math:`|h - P| \le \tau`.
 
@@ -215,6 +226,7 @@ def hoeffding_tolerance(bracket: float, units: int) -> float:
     return math.sqrt(bracket / (2 * units))
 
 
+@formula
 def kl_answer_interval(
     answer: float, error: float, bracket: float, units: int
 ) -> tuple[float, float]:

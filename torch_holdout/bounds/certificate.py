@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
-from torch_holdout._shared.checks import require_failure
+from torch_holdout._shared.checks import require_failure, require_instance
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.text import confidence_text, up
 from torch_holdout.accounting.compose import PrivacyLoss
 from torch_holdout.bounds.brackets import (
@@ -151,6 +152,7 @@ class Interval:
         return self.low <= value <= self.high
 
 
+@formula
 def certify_transcript(
     transcript: Transcript, channels: dict[str, Channel], failure: float
 ) -> Certificate:
@@ -171,6 +173,7 @@ def certify_transcript(
         (0.053, 0.27)
     """
     require_failure(failure, SMALLEST_FAILURE)
+    _require_account(transcript, channels)
     failure = float(failure)
     theorem = _chosen(transcript, channels, failure)
     position = transcript.last_release if transcript.releases else transcript.queries + 1
@@ -296,6 +299,13 @@ class _Claims:
         if kind == "release":
             return self.channel.release_error(share, facts.budget, facts.rounds, position)
         return self.channel.guess_error(share, facts.rounds, position)
+
+
+def _require_account(transcript: Transcript, channels: dict[str, Channel]) -> None:
+    require_instance("transcript", transcript, Transcript)
+    require_instance("channels", channels, dict)
+    for channel in channels.values() or (None,):
+        require_instance("channels", channel, Channel)
 
 
 def sequences_of(channels: Iterable[Channel]) -> Sequences:

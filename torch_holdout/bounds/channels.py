@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
 
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout._shared.checks import require_between, require_flag, require_number
+from torch_holdout._shared.formulas import formula
 
 
 @final
@@ -89,6 +90,7 @@ class Channel:
         return self.threshold + self.comparison_error(failure, rounds, position)
 
 
+@formula
 def laplace_tail(scale: float, failure: float, *, two_sided: bool) -> int:
     r"""Return the smallest k with :math:`P(X > k)` (or :math:`P(|X| > k)`) at most ``failure``.
 
@@ -101,7 +103,7 @@ def laplace_tail(scale: float, failure: float, *, two_sided: bool) -> int:
         >>> laplace_tail(0.0, 0.05, two_sided=True)
         0
     """
-    _require(scale, failure)
+    _require(scale, failure, two_sided)
     return laplace_quantile(scale, failure, 2 if two_sided else 1)
 
 
@@ -114,6 +116,7 @@ def laplace_quantile(scale: float, failure: float, sides: int) -> int:
     return max(0, math.ceil(-log_target * scale * (1 + 1e-12)) - 1)
 
 
+@formula
 def gaussian_tail(scale: float, failure: float, *, two_sided: bool) -> int:
     r"""Return a k with :math:`P(X > k)` (or :math:`P(|X| > k)`) at most ``failure``.
 
@@ -124,7 +127,7 @@ def gaussian_tail(scale: float, failure: float, *, two_sided: bool) -> int:
         >>> gaussian_tail(50.0, 0.05, two_sided=True)
         136
     """
-    _require(scale, failure)
+    _require(scale, failure, two_sided)
     return gaussian_quantile(scale, failure, 2 if two_sided else 1)
 
 
@@ -133,8 +136,8 @@ def gaussian_quantile(scale: float, failure: float, sides: int) -> int:
     return math.ceil(scale * math.sqrt(max(0.0, 2 * math.log(sides / failure))))
 
 
-def _require(scale: float, failure: float) -> None:
-    if not (scale >= 0 and math.isfinite(scale)):
-        raise InvalidArgumentError(f"Expected a finite scale, not negative, but got {scale!r}.")
-    if not failure > 0:
-        raise InvalidArgumentError(f"Expected `failure` above 0, but got {failure!r}.")
+def _require(scale: float, failure: float, two_sided: bool) -> None:
+    require_number("scale", scale)
+    require_between("scale", scale, 0, math.inf)
+    require_between("failure", failure, 0, math.inf, ends=False)
+    require_flag("two_sided", two_sided)

@@ -3,8 +3,10 @@
 import math
 
 from torch_holdout._shared.checks import require_positive, require_units
+from torch_holdout._shared.formulas import formula
 
 
+@formula
 def convex_regulariser(
     *, lipschitz: float, loss_lipschitz: float, radius: float, units: int, epsilon: float
 ) -> float:

@@ -12,10 +12,12 @@ from torch_holdout._shared.checks import (
     require_units,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import largest_where, smallest_where
 from torch_holdout.accounting.pure import log_binomial
 
 
+@formula
 def hoeffding(units: int, failure: float) -> float:
     r"""Return :math:`\tau = \sqrt{\ln(2/\beta)/(2n)}`: P(|h - P| > tau) is at most beta.
 
@@ -35,6 +37,7 @@ def hoeffding_distance(units: int, failure: float) -> float:
     return math.sqrt(math.log(2 / failure) / (2 * units))
 
 
+@formula
 def binary_kl(first: float, second: float) -> float:
     r"""Return :math:`\mathrm{kl}(p \| q)` of two coins, infinite where q excludes p.
 
@@ -42,6 +45,12 @@ def binary_kl(first: float, second: float) -> float:
         >>> round(binary_kl(0.5, 0.25), 4), binary_kl(0.5, 0.0)
         (0.1438, inf)
     """
+    require_between("first", first, 0, 1)
+    require_between("second", second, 0, 1)
+    return _binary_kl(first, second)
+
+
+def _binary_kl(first: float, second: float) -> float:
     total = 0.0
     for p, q in ((first, second), (1 - first, 1 - second)):
         if p > 0:
@@ -51,6 +60,7 @@ def binary_kl(first: float, second: float) -> float:
     return max(0.0, total)
 
 
+@formula
 def kl_interval(mean: float, divergence: float) -> tuple[float, float]:
     r"""Return all P with :math:`\mathrm{kl}(h \| P)` at most ``divergence``, as an interval.
 
@@ -78,14 +88,14 @@ def kl_edge(mean: float, end: float, divergence: float) -> float:
         True
     """
     divergence += 4e-16  # what rounding may take off a divergence
-    if binary_kl(mean, end) <= divergence:
+    if _binary_kl(mean, end) <= divergence:
         return end
     inside, outside = mean, end
     for _ in range(60):
         middle = (inside + outside) / 2
         if middle in (inside, outside):
             break
-        if binary_kl(mean, middle) <= divergence:
+        if _binary_kl(mean, middle) <= divergence:
             inside = middle
         else:
             outside = middle

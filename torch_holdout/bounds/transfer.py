@@ -17,6 +17,7 @@ with :math:`P(S = s \mid Y = y) \le 2^k P(S = s)`, in bits.
 import math
 
 from torch_holdout._shared.checks import require_between, require_failure, require_units
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import smallest_value
 from torch_holdout.bounds.single_query import hoeffding_distance
 
@@ -24,6 +25,7 @@ _LOG2_E = math.log2(math.e)
 LARGEST_MONITORED = 1 / 8  # the epsilon up to which `monitor_tolerance` is proved
 
 
+@formula
 def pure_tolerance(epsilon: float, units: int, failure: float) -> float:
     r"""Return tau with :math:`P(|h - P| \ge \tau) \le \beta` under pure privacy.
 
@@ -44,6 +46,7 @@ def pure_distance(epsilon: float, units: int, failure: float) -> float:
     return max(epsilon, math.sqrt(math.log(6 / failure) / units))
 
 
+@formula
 def monitor_tolerance(epsilon: float, delta: float, units: int) -> tuple[float, float]:
     r"""Return (tolerance, failure) of Bassily et al. 2016, as in the lecture's Theorem 1.1.
 
@@ -65,6 +68,7 @@ def monitor_tolerance(epsilon: float, delta: float, units: int) -> tuple[float, 
     return 6 * epsilon, max(4 * delta / epsilon, math.exp(-(epsilon**2) * units / 8))
 
 
+@formula
 def accuracy_transfer(
     epsilon: float, delta: float, *, error: float, error_failure: float, slack: float, loss: float
 ) -> tuple[float, float]:
@@ -102,6 +106,7 @@ def accuracy_distance(epsilon: float, error: float, slack: float, loss: float) -
     return error + growth + slack + 2 * loss
 
 
+@formula
 def information_mse(information: float, units: int) -> float:
     r"""Return a bound on :math:`E[(h - P)^2]` for a query that carries ``information`` nats.
 
@@ -128,6 +133,7 @@ def information_mse(information: float, units: int) -> float:
     return smallest_value(at, -30.0, 30.0)
 
 
+@formula
 def information_tolerance(units: int, bits: float, failure: float) -> float:
     r"""Return :math:`\tau = \sqrt{(\ln(2/\beta) + k\ln 2)/(2n)}` for k bits of information.
 
@@ -151,6 +157,7 @@ def information_distance(units: int, bits: float, failure: float) -> float:
     return math.sqrt(sampling**2 + bits * math.log(2) / (2 * units))
 
 
+@formula
 def information_of_pure(epsilon: float, units: int) -> float:
     r"""Return :math:`\log_2(e)\,\varepsilon n` bits: what an epsilon-private result can carry.
 
@@ -165,6 +172,7 @@ def information_of_pure(epsilon: float, units: int) -> float:
     return _bits_of_pure(epsilon, units)
 
 
+@formula
 def information_of_pure_iid(epsilon: float, units: int, failure: float) -> float:
     r"""Return the bits of an epsilon-private result about independent examples.
 

@@ -9,7 +9,7 @@ from typing import Any, final
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
-from torch_holdout._shared.checks import require_choice, require_instance, require_whole
+from torch_holdout._shared.checks import require_choice, require_whole
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.accounting.picos import steps_in_picos
@@ -26,11 +26,11 @@ from torch_holdout.holdout.checks import (
     require_fingerprint,
 )
 from torch_holdout.holdout.gathering import Reading, gather
-from torch_holdout.holdout.reading import AccountReading, Intervals
+from torch_holdout.holdout.reading import AccountReading, own_interval
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.holdout.runs import current_run
-from torch_holdout.ledger import Entry, Ledger
+from torch_holdout.ledger import Entry, Ledger, Recorded
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
@@ -237,7 +237,7 @@ class ReusableHoldout:
         text = query if isinstance(query, str) else query.query(query.lanes.tolist())
         with self._ledger.account(self._attached(), budget=self.budget) as account:
             key = query_key(self._registration.statistic(name), text)
-            return _repeated(account, name, key)
+            return self._repeated(account, name, key)
 
     def status(self) -> Status:
         """Return budget, counts and privacy: all of it public."""
@@ -253,12 +253,11 @@ class ReusableHoldout:
         All intervals of releases hold at once with probability ``1 - failure``, and so do all those
         of guesses.
         """
-        return self._intervals(failure).all()
+        return self._reading().intervals(self._recorded(), failure).all()
 
     def interval(self, answer: Answer, failure: float = 0.05) -> Interval:
         """Return the confidence interval of one answer; exhausted and stale ones have none."""
-        require_instance("answer", answer, Answer)
-        return self._intervals(failure).of_answer(answer)
+        return own_interval(answer, self._ledger, self._attached(), self.mechanism, failure)
 
     def __copy__(self) -> "ReusableHoldout":
         return self
@@ -292,8 +291,8 @@ class ReusableHoldout:
     def _reading(self) -> AccountReading:
         return AccountReading(self._ledger.summary(self._attached()), self.address, self.mechanism)
 
-    def _intervals(self, failure: float) -> Intervals:
-        return self._reading().intervals(self._ledger.answers(self._attached()), failure)
+    def _recorded(self) -> list[Recorded]:
+        return self._ledger.answers(self._attached())
 
     def _release_for(self, debit: Debit, name: str, sums: SealedSums, *, query: str) -> Answer:
         """Answer one query; another account pays its ``debit`` in the same transaction."""
@@ -324,12 +323,12 @@ class ReusableHoldout:
             # The statistics of one call are asked about one pass: its own releases do not count.
             releases = account.releases - sum(a.kind == "release" for a in answered.values())
             require_current_sets(asked.guesses, releases, self.mechanism, answered=len(answered))
-            repeated = None if asked.fresh else _repeated(account, name, key)
+            repeated = None if asked.fresh else self._repeated(account, name, key)
             if repeated is not None:
                 return repeated
             if account.budget_left < 1:
                 account.refuse(name, current_run())
-                return Answer(math.nan, "exhausted", 0, None)
+                return Answer(math.nan, "exhausted", 0, None, None, self.account, name)
             records = None if asked.debit is None else account.records(asked.debit)
             entry, secret = self._decide(account, name, key, reading, asked.fresh)
             if records is not None and asked.debit is not None:
@@ -337,7 +336,14 @@ class ReusableHoldout:
             left = account.record(entry, secret, current_run())
             position = account.queries
         # Only here, after the commit, does anything leave.
-        return Answer(entry.value, entry.kind, left, entry.kind, position)
+        return Answer(entry.value, entry.kind, left, entry.kind, position, self.account, name)
+
+    def _repeated(self, account: Account, name: str, key: str) -> Answer | None:
+        stored = account.find(name, key)
+        if stored is None:
+            return None
+        left, given = account.budget_left, (stored.kind, stored.position, self.account, name)
+        return Answer(stored.value, "repeat", left, *given)
 
     def _decide(
         self, account: Account, name: str, key: str, reading: Reading, fresh: bool
@@ -389,10 +395,3 @@ def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHo
     holdout._registration = replace(holdout._registration, planned=planned)
     holdout._copied_from = account
     return holdout
-
-
-def _repeated(account: Account, name: str, key: str) -> Answer | None:
-    stored = account.find(name, key)
-    if stored is None:
-        return None
-    return Answer(stored.value, "repeat", account.budget_left, stored.kind, stored.position)

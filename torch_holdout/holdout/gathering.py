@@ -1,6 +1,6 @@
 """The rows that ranks exchange at the end of a pass, and the raw values they add up to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._fingerprints.weights import LANES, WeightsFingerprint
-from torch_holdout._shared.distributed import gathered, gathered_rows, share_of
+from torch_holdout._shared.distributed import gathered, gathered_rows, same_rows, share_of
 from torch_holdout.errors import HoldoutError, PartialPassError, WeightsChangedError
 from torch_holdout.holdout.checks import Question
 from torch_holdout.holdout.registration import Registration
@@ -25,6 +25,7 @@ class Count(NamedTuple):
     total: int
     kept: int
     seen: int  # with a sampler's padding
+    beyond: int = 0  # the sum of levels of what was seen and not kept
 
     def __repr__(self) -> str:
         return "<sealed count>"
@@ -70,8 +71,8 @@ class RankRow:
         """Read back what ``pack`` has laid out for that many statistics."""
         rest = iter(numbers)
         row = cls(
-            holdout=tuple(Count(*islice(rest, 3)) for _ in range(statistics)),
-            guess=tuple(Count(*islice(rest, 3)) for _ in range(statistics)),
+            holdout=tuple(Count(*islice(rest, 4)) for _ in range(statistics)),
+            guess=tuple(Count(*islice(rest, 4)) for _ in range(statistics)),
             lanes=tuple(islice(rest, LANES)),
             confirm=tuple(islice(rest, LANES)),
             structure=next(rest),
@@ -99,6 +100,7 @@ class Gathered:
     rows: Sequence[RankRow]
     # For statistics that need order: all examples of the holdout, and of the guess.
     columns: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
+    copied: Collection[str] = ()  # those of which every rank has all rows
 
     @property
     def failed(self) -> bool:
@@ -117,12 +119,22 @@ class Gathered:
         return list(self.rows[0].lanes)
 
     def total(self, name: str) -> int:
-        """Return the holdout's sum of levels over all ranks."""
-        return sum(count.total for count in self._counts(name))
+        """Return the holdout's sum of levels: over all ranks, or of one of equal copies."""
+        counts = self._counts(name)
+        if name in self.copied:
+            return counts[0].total + counts[0].beyond
+        return sum(count.total for count in counts)
 
-    def seen(self, name: str) -> int:
-        """Return how many examples all ranks have seen, padding included."""
-        return sum(count.seen for count in self._counts(name))
+    def values_per_example(self, name: str, size: int) -> int | None:
+        """Return k if each rank has seen exactly k values for each of its examples, else None."""
+        counts, world = self._counts(name), len(self.rows)
+        largest = share_of(size, 0, world)
+        per_example = counts[0].seen // largest
+        whole = all(
+            count.seen in (per_example * largest, per_example * share_of(size, rank, world))
+            for rank, count in enumerate(counts)
+        )
+        return per_example if whole and per_example else None
 
     def complete(self, name: str, size: int) -> bool:
         """Whether each rank had its share, padded or not, and every example was kept once."""
@@ -134,6 +146,16 @@ class Gathered:
             count.kept == share_of(size, rank, world) and count.seen <= padded
             for rank, count in enumerate(counts)
         )
+
+    def everywhere(self, name: str, size: int) -> bool:
+        """Whether every rank has seen as many examples as there are, and not only its share."""
+        counts = self._counts(name)
+        several = len(counts) > 1 and not self.complete(name, size)
+        return several and all(count.seen == size for count in counts)
+
+    def alike(self, name: str) -> bool:
+        """Whether the ranks' sums over all that they have seen are the same integer."""
+        return len({count.total + count.beyond for count in self._counts(name)}) == 1
 
     def guess(self, name: str, resolution: int) -> Fraction | None:
         """Return the normalised mean of the training examples, if a rank has some."""
@@ -184,12 +206,14 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
     ranks = Gathered(names, rows)
     if ranks.failed:
         raise HoldoutError("Another rank could not ask; nothing was released or charged.")
+    copied = [name for name in names if ranks.everywhere(name, registration.size)]
+    ranks = replace(ranks, copied=copied)
     _require_whole_pass(ranks, registration, asked.query)
     # Whether or not this rank has rows of a guess, the others may: all take part.
     compares = registration.mechanism.wants_guess()
     columns = {
         name: (
-            _gathered_columns(asked.sums[name], asked.world),
+            _holdout_columns(asked.sums[name], name in copied),
             _gathered_columns(asked.guesses.get(name), asked.world) if compares else (),
         )
         for name in names
@@ -204,13 +228,11 @@ def _require_whole_pass(
     # A fingerprint loses its structure if the second look at the weights saw another one.
     steady = ranks.steady and (isinstance(query, str) or bool(query.structure))
     for name in ranks.names:
-        if not ranks.complete(name, registration.size):
-            raise PartialPassError(
-                f"Expected a pass over all {registration.size} examples of holdout "
-                f"{registration.name!r}, each once, but got {ranks.seen(name)}. Nothing was "
-                f"released or charged. Use the whole holdout without drop_last, and a new "
-                f"accumulator (or reset()) for every pass."
-            )
+        if name in ranks.copied:
+            if not ranks.alike(name):
+                raise _other_copies(registration)
+        elif not ranks.complete(name, registration.size):
+            raise _partial_pass(registration, ranks.values_per_example(name, registration.size))
         if not steady:
             raise WeightsChangedError(
                 "Expected the same weights and buffers throughout the pass and on every rank, but "
@@ -221,19 +243,69 @@ def _require_whole_pass(
             )
 
 
+def _partial_pass(registration: Registration, values_per_example: int | None) -> PartialPassError:
+    """Return the error for a pass that is not the holdout.
+
+    How many values came is not told: of a step that filters, that is a value. An exact multiple is
+    a matter of layout.
+    """
+    came = "another number of values"
+    remedy = (
+        "Use the whole holdout without drop_last, return a value for every example, and take a new "
+        "accumulator (or reset()) for every pass"
+    )
+    if values_per_example is not None and values_per_example > 1:
+        came = f"{values_per_example} values for each example"
+        remedy = (
+            "Reduce values per token, pixel or view to one, e.g. values.flatten(1).mean(1), and "
+            "take a new accumulator (or reset()) for every pass"
+        )
+    return PartialPassError(
+        f"Expected a pass over all {registration.size} examples of holdout {registration.name!r}, "
+        f"each once, but got {came}. {remedy}. Nothing was released or charged."
+    )
+
+
+def _other_copies(registration: Registration) -> PartialPassError:
+    return PartialPassError(
+        f"Expected each rank to have its share of the {registration.size} examples of holdout "
+        f"{registration.name!r}, or the same values of all of them, but every rank has as many and "
+        f"they differ. Use a DistributedSampler, or gather the values before they are added. "
+        f"Nothing was released or charged."
+    )
+
+
+def _holdout_columns(sums: SealedSums, copied: bool) -> Columns:
+    """Return all rows of the holdout in the dataset's order, from shares or equal copies. Raw."""
+    columns = _columns(sums)
+    if not copied:
+        return gathered_rows(tuple(column[: sums._kept] for column in columns), sums.world)
+    if not same_rows(columns, sums.world):
+        raise PartialPassError(
+            "Expected the same rows in the same order on every rank that has all of them, but they "
+            "differ. Use a DistributedSampler. Nothing was released or charged."
+        )
+    return columns
+
+
 def _gathered_columns(sums: object, world: int) -> Columns:
-    """Return all ranks' rows in the dataset's order. Raw."""
+    """Return all ranks' rows of a guess. Raw."""
+    return gathered_rows(_columns(sums), world)
+
+
+def _columns(sums: object) -> Columns:
     parts = sums._rows if isinstance(sums, SealedSums) else []
-    return gathered_rows(tuple(torch.cat(column) for column in zip(*parts, strict=True)), world)
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
 def _count(sums: object) -> Tensor:
     if not isinstance(sums, SealedSums):
-        return torch.zeros(3, dtype=torch.int64)
+        return torch.zeros(4, dtype=torch.int64)
     if sums._sealed is None:  # nothing yet, or rows that are added up after the pass
-        return torch.tensor([0, sums.kept, sums.seen])
-    counts = sums._sealed.new_tensor([sums.kept, sums.seen])
-    return torch.cat([sums._sealed.view(1), counts])
+        return torch.tensor([0, sums._kept, sums._seen, 0])
+    counts = sums._sealed.new_tensor([sums._kept, sums._seen])
+    beyond = torch.zeros_like(sums._sealed) if sums._beyond is None else sums._beyond
+    return torch.cat([sums._sealed.view(1), counts, beyond.to(counts.device).view(1)])
 
 
 def _weights(query: object) -> tuple[Tensor, Tensor, int]:

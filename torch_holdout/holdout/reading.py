@@ -7,7 +7,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import final
 
+from torch_holdout._noise.gaussian import gaussian_error
 from torch_holdout._noise.laplace import sampler_error
+from torch_holdout._shared.checks import require_instance
 from torch_holdout.accounting import Charge, PrivacyLoss, compose
 from torch_holdout.accounting.compose import sampling_delta
 from torch_holdout.bounds.certificate import (
@@ -20,7 +22,8 @@ from torch_holdout.bounds.certificate import (
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.holdout.results import Answer, Status
-from torch_holdout.ledger import Recorded, Summary
+from torch_holdout.ledger import Ledger, Recorded, Summary
+from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.mechanisms import Mechanism
 
@@ -52,11 +55,6 @@ class AccountReading:
             epsilon = compose(self._charges, registered.delta).epsilon
             in_epsilon = mechanism.currency == "epsilon"
             spent = math.inf if summary.spent is None else summary.spent
-            # Gaussian draws are exact; the three Laplace draws of a query are not quite.
-            scales = [
-                mechanism.noise_scale(units, registered.resolution) for units in registered.units
-            ]
-            per_draw = max(sampler_error(4 * scale) for scale in scales) if in_epsilon else 0.0
             return Status(
                 name=summary.name,
                 size=registered.size,
@@ -70,10 +68,11 @@ class AccountReading:
                 epsilon_spent=spent if in_epsilon else math.inf,
                 rho_spent=None if in_epsilon else spent,
                 delta=registered.delta,
-                sampler_error=sampling_delta(epsilon, 3 * summary.queries * per_draw),
+                sampler_error=self._sampler_error(epsilon),
                 rounds=summary.rounds,
                 seeded=registered.seeded,
                 renaming_detected=summary.fingerprinted,
+                split_detected=summary.sketched,
                 ledger=self._address,
                 account=summary.account,
                 cost_per_release={
@@ -128,9 +127,34 @@ class AccountReading:
         with self.readable():
             return certify_transcript(self.transcript, self.channels, failure)
 
+    def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:
+        """Return the confidence interval of one recorded answer."""
+        with self.readable():
+            return answer_interval(
+                self.transcript,
+                self.channels,
+                statistic=answer.statistic,
+                position=answer.position,
+                releases_before=releases_before,
+                kind=answer.kind,
+                value=answer.value,
+                failure=failure,
+            )
+
     def intervals(self, answers: Sequence[Recorded], failure: float) -> "Intervals":
         """Return the intervals of the account's answers, each computed when it is asked for."""
         return Intervals(self, answers, failure)
+
+    def _sampler_error(self, epsilon: float) -> float:
+        """Bound what inexact sampling adds to delta; without an epsilon, the total variation."""
+        resolution = self._registered.resolution
+        scales = [self.mechanism.noise_scale(u, resolution) for u in self._registered.units]
+        if self.mechanism.currency == "epsilon":
+            one_query = 3 * max(sampler_error(4 * scale) for scale in scales)
+        else:
+            one_query = max(gaussian_error(scale) for scale in scales)
+        variation = self.summary.queries * one_query
+        return variation if math.isinf(epsilon) else sampling_delta(epsilon, variation)
 
     @cached_property
     def _charges(self) -> list[Charge]:
@@ -153,6 +177,33 @@ class AccountReading:
             ) from None
 
 
+def own_interval(
+    given: Answer, ledger: Ledger, account: str, mechanism: Mechanism, failure: float
+) -> Interval:
+    """Return the interval of one answer, read by its position; raise unless the account gave it."""
+    require_instance("answer", given, Answer)
+    if given.account not in (None, public_mark(account)):
+        raise InvalidArgumentError(
+            "Expected an answer of this holdout's account, but this one was given by another "
+            "account, whose width and history are others. Ask the holdout that gave it."
+        )
+    found = ledger.answer(account, given.position) if isinstance(given.position, int) else None
+    if found is None or found[1].value != given.value:
+        raise InvalidArgumentError(
+            "Expected an answer that is in this holdout's ledger, but got another one. Exhausted "
+            "and stale values certify nothing."
+        )
+    summary, answer, releases_before = found
+    if given.statistic not in (None, answer.statistic):
+        raise InvalidArgumentError(
+            f"Expected an answer of statistic {answer.statistic!r}, which this query of the ledger "
+            f"is about, but this one is of {given.statistic!r}. Pass the answer as it was given."
+        )
+    return AccountReading(summary, ledger.address, mechanism).interval(
+        answer, releases_before, failure
+    )
+
+
 @final
 class Intervals:
     """Confidence intervals of an account's answers; each takes a millisecond, once."""
@@ -170,29 +221,10 @@ class Intervals:
     def of(self, answer: Recorded) -> Interval:
         """Return the interval of one of the answers."""
         if answer.position not in self._known:
-            with self._reading.readable():
-                self._known[answer.position] = answer_interval(
-                    self._reading.transcript,
-                    self._reading.channels,
-                    statistic=answer.statistic,
-                    position=answer.position,
-                    releases_before=self._releases_before[answer.position],
-                    kind=answer.kind,
-                    value=answer.value,
-                    failure=self._failure,
-                )
+            before = self._releases_before[answer.position]
+            self._known[answer.position] = self._reading.interval(answer, before, self._failure)
         return self._known[answer.position]
 
     def all(self) -> list[Interval]:
         """Return the interval of each answer, in the order of the ledger."""
         return [self.of(answer) for answer in self._answers]
-
-    def of_answer(self, given: Answer) -> Interval:
-        """Return the interval of an answer; raise if the answer is not in the ledger."""
-        for answer in self._answers:
-            if answer.position == given.position and answer.value == given.value:
-                return self.of(answer)
-        raise InvalidArgumentError(
-            "Expected an answer that is in this holdout's ledger, but got another one. Exhausted "
-            "and stale values certify nothing."
-        )

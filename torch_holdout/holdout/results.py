@@ -20,6 +20,9 @@ class Answer:
         source: Its first kind, ``"release"`` or ``"guess"``; None when exhausted. Only releases may
             become a claim.
         position: The query's number in the account, from 1; None when exhausted.
+        account: The public mark of the account that gave it (``holdout.account``); None in a pickle
+            of version 0.1.0.
+        statistic: Of which statistic; None in a pickle of version 0.1.0.
 
     Example:
         >>> Answer(0.91, "repeat", 7, "release").is_release
@@ -31,6 +34,8 @@ class Answer:
     budget_left: int
     source: Literal["release", "guess"] | None = None
     position: int | None = field(default=None, repr=False, compare=False)
+    account: str | None = field(default=None, repr=False, compare=False)
+    statistic: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_release(self) -> bool:
@@ -51,8 +56,10 @@ class Status:
         rho_spent: The sum of rhos (zero-concentrated privacy) for Gaussian noise, else None.
         cost_per_release: Epsilon (rho for Gaussian noise) of an answer and its round of
             comparisons, by statistic.
-        sampler_error: Addition to delta from inexact sampling, over all draws so far.
+        sampler_error: Addition to delta from inexact sampling, over all draws so far; where epsilon
+            is infinite, the total variation that it comes from.
         renaming_detected: Whether the account knows its data's fingerprint.
+        split_detected: Whether it knows a sketch of its data, so that a part of it is recognised.
         seeded: Whether the noise comes from a test seed, so that nothing is private.
         account: A public mark of the account, to tell it from another of the same name.
 
@@ -84,6 +91,7 @@ class Status:
     ledger: str
     account: str = field(default="", repr=False)
     rho_spent: float | None = None
+    split_detected: bool = False
     cost_per_release: dict[str, float] = field(repr=False)
     mechanism: dict[str, Any] = field(repr=False)
     statistics: dict[str, dict[str, Any]] = field(repr=False)
@@ -105,11 +113,19 @@ class Status:
             cost = _short(self.cost_per_release[name])
             lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
             lines.append(f"    a release costs {currency} {cost} with its comparisons")
-        if not self.renaming_detected:
-            lines.append("  renaming is not detected: pass fingerprint=th.fingerprint(dataset)")
+        lines += self._data_lines()
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
         return "\n".join(lines)
+
+    def _data_lines(self) -> list[str]:
+        """Say what about the data is not detected."""
+        if not self.renaming_detected:
+            split = "; a new split is, by the guard" if self.split_detected else ""
+            return [f"  renaming is not detected: pass fingerprint=th.fingerprint(dataset){split}"]
+        if not self.split_detected:
+            return ["  parts of the data are not detected: open it once with its fingerprint"]
+        return []
 
 
 def _short(value: float) -> str:

@@ -12,7 +12,16 @@ import sqlalchemy as sa
 
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger.schema import ADDED, SCHEMA_VERSION, keys, ledger, metadata
+from torch_holdout.ledger import headers
+from torch_holdout.ledger.schema import (
+    ADDED,
+    SCHEMA_VERSION,
+    WITH_HEADERS,
+    keys,
+    ledger,
+    metadata,
+)
+from torch_holdout.ledger.statements import change
 
 WAIT_SECONDS = 60  # for another process's transaction
 _LOGGER = "torch_holdout"
@@ -63,18 +72,17 @@ class Backend(Protocol):
 def quiet_engine(url: str, **options: Any) -> sa.Engine:
     """Return an engine that logs no rows: they hold secrets, whatever level is set."""
     logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGER}").setLevel(logging.WARNING)
+    options |= {"execution_options": {"preserve_rowcount": True}}  # of inserts, too
     return sa.create_engine(url, hide_parameters=True, logging_name=_LOGGER, **options)
 
 
 def fill(connection: sa.Connection) -> None:
     """Create an empty ledger."""
     metadata.create_all(connection, checkfirst=False)
-    connection.execute(
-        ledger.insert().values(
-            schema_version=SCHEMA_VERSION, created_at=now(), created_by=library_version()
-        )
-    )
-    connection.execute(keys.insert().values(purpose="fingerprint", secret=fresh_secret()))
+    made = {"created_at": now(), "created_by": library_version()}
+    change(connection, ledger.insert().values(schema_version=SCHEMA_VERSION, **made))
+    change(connection, keys.insert().values(purpose="fingerprint", secret=fresh_secret()))
+    headers.start(connection)
 
 
 def tables_of(schema_version: int) -> list[sa.Table]:
@@ -94,13 +102,15 @@ def stored_version(connection: sa.Connection, address: str, oldest: int = 1) -> 
     return int(stored)
 
 
-def upgrade(connection: sa.Connection) -> None:
-    """Add the tables of later versions; nothing else changes."""
+def upgrade(connection: sa.Connection, address: str) -> None:
+    """Add the tables of later versions and the headers of all accounts; nothing else changes."""
     # Read again under the lock: another process may have been faster.
     stored = connection.execute(sa.select(ledger.c.schema_version).with_for_update()).scalar_one()
     for later in range(stored + 1, SCHEMA_VERSION + 1):
         metadata.create_all(connection, tables=list(ADDED[later]), checkfirst=False)
-    connection.execute(ledger.update().values(schema_version=SCHEMA_VERSION))
+    if stored < WITH_HEADERS:
+        headers.cover_all(connection, address)
+    change(connection, ledger.update().values(schema_version=SCHEMA_VERSION))
 
 
 def key_problems(connection: sa.Connection) -> list[str]:

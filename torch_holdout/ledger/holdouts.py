@@ -13,6 +13,7 @@ from torch_holdout.ledger.chains import chained, public_mark
 from torch_holdout.ledger.chains import first_link as first_link  # its path in 0.1.0
 from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.registration import StoredRegistration
+from torch_holdout.ledger.statements import change
 
 Kind = Literal["release", "guess"]
 
@@ -85,6 +86,7 @@ class Summary:
     spent: float | None
     last_release: int
     account: str
+    sketched: bool = False
 
     @property
     def registration(self) -> dict[str, Any]:
@@ -92,13 +94,14 @@ class Summary:
         return self.registered.content
 
     @classmethod
-    def of_row(cls, row: Any, address: str) -> "Summary":
-        """Read a row of the holdouts' table."""
+    def of_row(cls, row: Any, address: str, *, sketched: bool = False) -> "Summary":
+        """Read a row of the holdouts' table; ``sketched``: whether it has a sketch of its data."""
         registered = StoredRegistration.of_account(row, address)
         counters = (row.budget, row.queries, row.releases, row.rounds)
         spent = None if row.spent is None else row.spent / PICO
         known = (row.name, registered, row.fingerprint is not None)
-        return cls(*known, *counters, spent, row.last_release, public_mark(row.account))
+        marks = (row.last_release, public_mark(row.account), sketched)
+        return cls(*known, *counters, spent, *marks)
 
 
 @final
@@ -223,13 +226,14 @@ class Account:
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, self.queries, row)
         own = {"holdout_id": self._row.id, "position": self.queries}
-        self._connection.execute(statements.INSERT_QUERY, own | row | {"chain": chain})
+        change(self._connection, statements.INSERT_QUERY, own | row | {"chain": chain})
         if run is not None:
-            self._connection.execute(statements.INSERT_RUN, own | {"run": run})
+            change(self._connection, statements.INSERT_RUN, own | {"run": run})
         spent = None
         if self._row.spent is not None and entry.charge is not None:
             spent = self._row.spent + entry.charge
-        self._connection.execute(
+        change(
+            self._connection,
             statements.UPDATE_HOLDOUT,
             {
                 "which": self._row.id,
@@ -250,8 +254,8 @@ class Account:
         asked = {"holdout": self._row.id, "of_statistic": statistic, "of_run": run, "at": at}
         if not self._connection.execute(statements.UPDATE_REFUSAL, asked).rowcount:
             first = {"statistic": statistic, "run": run, "count": 1, "first_at": at, "last_at": at}
-            self._connection.execute(
-                statements.INSERT_REFUSAL, first | {"holdout_id": self._row.id}
+            change(
+                self._connection, statements.INSERT_REFUSAL, first | {"holdout_id": self._row.id}
             )
 
     def records(self, debit: Debit) -> RecordsAccount:
@@ -283,14 +287,16 @@ class Account:
         return self._secrets
 
     def _keep_secret(self, units: int, threshold: int | None) -> None:
-        stored = self._kept_secrets().get(units)
+        secrets = self._kept_secrets()
+        stored = secrets.get(units)
         if not self.budget_left:
-            self._connection.execute(statements.DELETE_THRESHOLDS, {"holdout": self._row.id})
+            own = {"holdout": self._row.id}
+            change(self._connection, statements.DELETE_THRESHOLDS, own, rows=len(secrets))
         elif stored != threshold:
             if stored is not None:
                 where = {"holdout": self._row.id, "of_units": units}
-                self._connection.execute(statements.DELETE_THRESHOLD, where)
+                change(self._connection, statements.DELETE_THRESHOLD, where)
             if threshold is not None:
                 new = {"holdout_id": self._row.id, "units": units, "threshold": threshold}
-                self._connection.execute(statements.INSERT_THRESHOLD, new)
+                change(self._connection, statements.INSERT_THRESHOLD, new)
         self._secrets, self._last = None, {}  # read before this answer

@@ -6,17 +6,30 @@ from typing import Any, final
 
 import sqlalchemy as sa
 
-from torch_holdout._fingerprints.data import DataFingerprint
+from torch_holdout._fingerprints.data import DataFingerprint, KeyedData
+from torch_holdout._fingerprints.records import Hashes
+from torch_holdout._fingerprints.sketch import Sketch, keyed_hashes
 from torch_holdout._noise.streams import fresh_secret
-from torch_holdout.errors import HoldoutMismatchError, LedgerError
+from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.engines import backend_for
+from torch_holdout.ledger.headers import covered, has_header
 from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
+from torch_holdout.ledger.same_data import (
+    KnownData,
+    data_difference,
+    has_sketch,
+    keyed_data,
+    ledger_key,
+    require_new_data,
+    store_sketch,
+    stored_sketch,
+)
 
 
 @final
@@ -68,19 +81,22 @@ class Ledger:
         """
         content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
-            keyed = _keyed(connection, fingerprint)
+            keyed = keyed_data(connection, fingerprint)
             row = self._locked(connection, schema.holdouts, name, account, keyed)
             if row is None:
-                own = {"registration": content, "fingerprint": keyed, "budget": budget}
+                own = {"registration": content, "budget": budget}
                 own["spent"] = 0 if private else None
-                return _made(connection, schema.holdouts, name, own)
+                return self._made(connection, schema.holdouts, name, own, keyed)
             require_holdout_fits(connection, row, self.address)
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
-            whole = merged(row, stored, given, keyed, lenient=account is not None)
-            if whole != stored:
+            unlike = data_difference(connection, row, keyed)
+            whole = merged(row, stored, given, unlike, lenient=account is not None)
+            if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
-                connection.execute(same.values(registration=whole.text()))
+                with covered(connection, schema.holdouts, row.account, self.address):
+                    statements.change(connection, same.values(registration=whole.text()))
+            self._sketch(connection, schema.holdouts, row.account, keyed)
             return str(row.account)
 
     @contextlib.contextmanager
@@ -101,7 +117,28 @@ class Ledger:
             row = self._row(connection, statements.HOLDOUT, account)
             if check:
                 require_holdout_fits(connection, row, self.address)
-            return Summary.of_row(row, self.address)
+            known = self._version >= schema.WITH_HEADERS and has_sketch(connection, account)
+            return Summary.of_row(row, self.address, sketched=known)
+
+    def known_data(self, account: str, hashes: Hashes) -> KnownData:
+        """Return how many of some records are among those an account knows."""
+        with self._transaction(reads_only=True) as connection:
+            row = self._row(connection, statements.HOLDOUT, account)
+            sketch = stored_sketch(connection, account)
+            registered = row.fingerprint is not None
+            if sketch is None:
+                return KnownData(registered, None)
+            keyed = keyed_hashes(hashes, ledger_key(connection))
+            return KnownData(registered, sketch.compared_with(keyed))
+
+    def learn_data(self, account: str, hashes: Hashes) -> None:
+        """Keep the sketch of all records of a dataset, for an account that has none."""
+        with self._transaction() as connection:
+            self._row(connection, statements.LOCK_HOLDOUT, account)
+            if stored_sketch(connection, account) is None:
+                keyed = keyed_hashes(hashes, ledger_key(connection))
+                with covered(connection, schema.holdouts, account, self.address):
+                    store_sketch(connection, account, Sketch.of(keyed, len(hashes)))
 
     def releases(self, account: str) -> int:
         """Read how many releases an account has made."""
@@ -125,6 +162,25 @@ class Ledger:
         if not all(isinstance(answer.run, str | None) for answer in answers):
             raise damaged_ledger(self.address, ["the name of a run is not text"])
         return answers
+
+    def answer(self, account: str, position: int) -> tuple[Summary, Recorded, int] | None:
+        """Return counters, the answer at a position and how many releases came before it, or None.
+
+        Read at once and without the other rows, so that it takes as long for many answers as for
+        few.
+        """
+        with self._transaction(reads_only=True) as connection:
+            row = self._row(connection, statements.HOLDOUT, account)
+            summary = Summary.of_row(row, self.address)
+            if not 0 < position <= summary.queries:
+                return None
+            where = {"holdout": row.id, "position": position}
+            answer = connection.execute(statements.ANSWER_AT, where).one()
+            names = list(summary.registered.statistics)
+            before = connection.execute(
+                statements.RELEASES_BEFORE, where | {"statistics": names}
+            ).scalar_one()
+        return summary, Recorded(*answer), int(before)
 
     def refusals(self, account: str) -> list[Refusal]:
         """Return the queries after the budget was gone, by statistic and run."""
@@ -171,14 +227,19 @@ class Ledger:
         """
         content = canonical(registration)
         with self._transaction(create=account is None) as connection:
-            keyed = _keyed(connection, fingerprint)
+            keyed = keyed_data(connection, fingerprint)
             row = self._locked(connection, schema.records, name, account, keyed)
             if row is None:
-                own = {"registration": content, "fingerprint": keyed, "capacity": capacity}
-                return _made(connection, schema.records, name, own)
+                own = {"registration": content, "capacity": capacity}
+                return self._made(connection, schema.records, name, own, keyed)
             require_records_fit(connection, row, self.address)
             stored = parsed(row, self.address)
-            require_same(row, stored, registration | {"derived": stored["derived"]}, keyed)
+            unlike = data_difference(connection, row, keyed)
+            require_same(row, stored, registration | {"derived": stored["derived"]}, unlike)
+            if not has_header(connection, row.account):
+                with covered(connection, schema.records, row.account, self.address):
+                    pass
+            self._sketch(connection, schema.records, row.account, keyed)
             return str(row.account)
 
     @contextlib.contextmanager
@@ -222,7 +283,7 @@ class Ledger:
         table: sa.Table,
         name: str,
         account: str | None,
-        keyed: str | None,
+        keyed: KeyedData | None,
     ) -> Any:
         """Lock and return the row of a name; None if there is none and it may be made.
 
@@ -235,26 +296,45 @@ class Ledger:
             connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
             row = connection.execute(named).one_or_none()
         if account is not None and (row is None or row.account != account):
-            raise self._gone(name)
+            raise self._gone(repr(name))
         if row is None and keyed is not None:
-            same = sa.select(table.c.name).where(table.c.fingerprint == keyed)
-            twin = connection.execute(same).scalar_one_or_none()
-            if twin is not None:
-                raise HoldoutMismatchError(
-                    f"Expected new data for the new name {name!r}, but this data is already "
-                    f"{twin!r}; another name does not refill its budget. Open it by that name."
-                )
+            require_new_data(connection, table, name, keyed)
         return row
+
+    def _made(
+        self,
+        connection: sa.Connection,
+        table: sa.Table,
+        name: str,
+        columns: dict[str, Any],
+        keyed: KeyedData | None,
+    ) -> str:
+        account = fresh_secret(16).hex()
+        shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
+        data = {"fingerprint": None if keyed is None else keyed.fingerprint}
+        with covered(connection, table, account, self.address):
+            statements.change(connection, table.insert().values(shared | columns | data))
+            if keyed is not None:
+                store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
+        return account
+
+    def _sketch(
+        self, connection: sa.Connection, table: sa.Table, account: str, keyed: KeyedData | None
+    ) -> None:
+        """Give an account of an older version, opened with its own data, its sketch."""
+        if keyed is not None and stored_sketch(connection, account) is None:
+            with covered(connection, table, account, self.address):
+                store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
 
     def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
         row = connection.execute(statement, {"which": account}).one_or_none()
         if row is None:
-            raise self._gone(account)
+            raise self._gone("an account")  # never its id
         return row
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
-            f"Expected {which!r} in {self.address}, where this handle was created, but it is "
+            f"Expected {which} in {self.address}, where this handle was created, but it is "
             f"gone or replaced. A new one would be a new budget, so none was created or used."
         )
 
@@ -263,10 +343,9 @@ class Ledger:
         self, *, reads_only: bool = False, create: bool = False
     ) -> Iterator[sa.Connection]:
         if self._connected is None:
-            with self._backend.exclusive(reads_only=self._reads_only):
-                self._connected = (
-                    self._reader() if self._reads_only else self._backend.connect(create=create)
-                )
+            self._connected = (
+                self._reader() if self._reads_only else self._backend.connect(create=create)
+            )
         committing = False
         with self._backend.exclusive(reads_only=reads_only):
             try:
@@ -284,7 +363,10 @@ class Ledger:
         """Return an engine that changes nothing, on a ledger of any version that is not damaged."""
         engine = self._backend.reading()
         try:
-            with self._backend.begin(engine, reads_only=True) as connection:
+            with (
+                self._backend.exclusive(reads_only=True),
+                self._backend.begin(engine, reads_only=True) as connection,
+            ):
                 self._version = stored_version(connection, self.address)
                 problems = self._backend.problems(connection)
         except self._backend.errors as error:
@@ -299,23 +381,6 @@ class Ledger:
 def _ids(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
     accounts = connection.execute(sa.select(table.c.name, table.c.account).order_by(table.c.id))
     return {str(name): str(account) for name, account in accounts}
-
-
-def _keyed(connection: sa.Connection, fingerprint: DataFingerprint | None) -> str | None:
-    """Return the fingerprint as the ledger keeps it: keyed by its secret."""
-    if fingerprint is None:
-        return None
-    secret = connection.execute(
-        sa.select(schema.keys.c.secret).where(schema.keys.c.purpose == "fingerprint")
-    )
-    return fingerprint.keyed(bytes(secret.scalar_one()))
-
-
-def _made(connection: sa.Connection, table: sa.Table, name: str, columns: dict[str, Any]) -> str:
-    account = fresh_secret(16).hex()
-    shared = {"account": account, "name": name, "chain": first_link(name), "created_at": now()}
-    connection.execute(table.insert().values(shared | columns))
-    return account
 
 
 def _of_account(account: str, *columns: Any) -> sa.Select[Any]:

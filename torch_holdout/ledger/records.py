@@ -9,7 +9,7 @@ Example:
     ('prediction', 'distillation', 'validation')
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, final
 
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import chained, parsed
-from torch_holdout.ledger.statements import INSERT_CHARGE, UPDATE_RECORDS
+from torch_holdout.ledger.statements import INSERT_CHARGE, UPDATE_RECORDS, change
 
 ChargePurpose = Literal["prediction", "distillation", "validation"]
 Purpose = ChargePurpose  # its name in version 0.1.0
@@ -140,10 +140,11 @@ class RecordsAccount:
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, position, row)
         own = {"records_id": self._row.id, "position": position, "chain": chain}
-        self._connection.execute(INSERT_CHARGE, own | row)
+        change(self._connection, INSERT_CHARGE, own | row)
         self.spent += entry.charge
         self.queries += entry.queries
-        self._connection.execute(
+        change(
+            self._connection,
             UPDATE_RECORDS,
             {
                 "which": self._row.id,
@@ -177,7 +178,7 @@ class Debit:
     """
 
     address: str
-    account: str
+    account: str = field(repr=False)
     each: int
     most: int
     detail: str

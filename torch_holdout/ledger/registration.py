@@ -153,14 +153,14 @@ def merged(
     row: Any,
     stored: StoredRegistration,
     given: StoredRegistration,
-    keyed: str | None,
+    unlike: str | None,
     *,
     lenient: bool,
 ) -> StoredRegistration:
     """Return the stored registration with the statistics that were added, or raise.
 
-    ``keyed`` is the keyed fingerprint of the data that the account is opened with, if any;
-    ``lenient`` allows statistics that are stored and not given.
+    ``unlike`` says how the data that the account is opened with differs, if it does; ``lenient``
+    allows statistics that are stored and not given.
     """
     known = {_part(statistic, row.queries) for statistic in stored.statistics.values()}
     added = {
@@ -178,7 +178,7 @@ def merged(
     wanted = given.content
     if lenient:
         wanted = wanted | {"statistics": whole.content["statistics"] | wanted["statistics"]}
-    require_same(row, whole.content, wanted, keyed)
+    require_same(row, whole.content, wanted, unlike)
     return whole
 
 
@@ -188,18 +188,14 @@ def _part(statistic: StoredStatistic, queries: int) -> object:
 
 
 def require_same(
-    row: Any, stored: dict[str, Any], given: dict[str, Any], keyed: str | None
+    row: Any, stored: dict[str, Any], given: dict[str, Any], unlike: str | None
 ) -> None:
-    """Raise unless an account is opened with its own parameters and data."""
+    """Raise unless an account is opened with its own parameters and data (``unlike``: others)."""
     differences = [
         f"{path}: stored {old}, given {new}" for path, old, new in _differences(stored, given)
     ]
-    if keyed is not None and row.fingerprint != keyed:
-        differences.append(
-            "fingerprint: the data is not the data it was created with"
-            if row.fingerprint
-            else "fingerprint: it was created without one"
-        )
+    if unlike is not None:
+        differences.append(unlike)
     if differences:
         raise HoldoutMismatchError(
             f"Expected {row.name!r} to be opened with the parameters it was created with, but: "

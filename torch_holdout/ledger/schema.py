@@ -5,8 +5,8 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 3  # charges and their counters are in picos, as accounting has them
-WITH_RECORDS, WITH_RUNS = 2, 3  # the versions that added them
+SCHEMA_VERSION = 4  # charges and their counters are in picos, as accounting has them
+WITH_RECORDS, WITH_RUNS, WITH_HEADERS = 2, 3, 4  # the versions that added them
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 
@@ -136,4 +136,38 @@ refusals = sa.Table(
     sa.Column("first_at", sa.String(40), nullable=False),
     sa.Column("last_at", sa.String(40), nullable=False),
 )
-ADDED = {WITH_RECORDS: (records, charges), WITH_RUNS: (runs, refusals)}
+
+# Version 4 added what an account was made for: a sketch of its data, and headers of all accounts in
+# one chain, so that an edited or deleted account is noticed.
+sketches = sa.Table(
+    "th_sketches",
+    metadata,
+    sa.Column("account", sa.String(32), primary_key=True),  # of a holdout or of training records
+    sa.Column("size", sa.BigInteger, nullable=False),  # records of the dataset
+    sa.Column("bound", sa.BigInteger, nullable=False),  # keyed record hashes below it are kept
+    sa.Column("hashes", sa.LargeBinary, nullable=False),  # sorted, eight bytes each, big-endian
+)
+
+headers = sa.Table(
+    "th_headers",
+    metadata,
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("account", sa.String(32), nullable=False),
+    sa.Column("name", sa.String(200), nullable=False),  # for people, if the account is gone
+    sa.Column("parameters", sa.String(64), nullable=False),  # digest of what was registered
+    sa.Column("data", sa.String(64), nullable=False),  # digest of fingerprint and sketch
+    sa.Column("chain", sa.String(64), nullable=False),
+)
+sa.Index("th_header_of", headers.c.account, headers.c.position)
+
+header_end = sa.Table(
+    "th_header_end",  # one row: where the chain of headers ends
+    metadata,
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("chain", sa.String(64), nullable=False),
+)
+ADDED = {
+    WITH_RECORDS: (records, charges),
+    WITH_RUNS: (runs, refusals),
+    WITH_HEADERS: (sketches, headers, header_end),
+}

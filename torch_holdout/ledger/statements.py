@@ -4,6 +4,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from torch_holdout._shared.text import counted
+from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.schema import (
     charges,
     holdouts,
@@ -64,6 +66,16 @@ ATTEMPTS = sa.select(sa.func.count()).where(
     queries.c.statistic == sa.bindparam("statistic"),
     queries.c.query == sa.bindparam("query"),
 )
+# One answer, found by its position, and the releases before it: both by an index.
+ANSWER_AT = sa.select(
+    queries.c.position, queries.c.statistic, queries.c.kind, queries.c.value, queries.c.asked_at
+).where(_OF_HOLDOUT, queries.c.position == sa.bindparam("position"))
+RELEASES_BEFORE = sa.select(sa.func.count()).where(
+    _OF_HOLDOUT,
+    queries.c.statistic.in_(sa.bindparam("statistics", expanding=True)),
+    queries.c.kind == "release",
+    queries.c.position < sa.bindparam("position"),
+)
 INSERT_QUERY = queries.insert()
 UPDATE_HOLDOUT = holdouts.update().where(holdouts.c.id == sa.bindparam("which"))
 INSERT_RUN = runs.insert()
@@ -82,3 +94,19 @@ DELETE_THRESHOLD = thresholds.delete().where(*_OF_ROUND)
 DELETE_THRESHOLDS = thresholds.delete().where(_OF_ROUND[0])
 INSERT_CHARGE = charges.insert()
 UPDATE_RECORDS = records.update().where(records.c.id == sa.bindparam("which"))
+
+
+def change(
+    connection: sa.Connection, statement: sa.Executable, values: Any = None, rows: int = 1
+) -> None:
+    """Insert, update or delete exactly so many rows, or raise: then the transaction is undone.
+
+    A database may do less without a word, for a rule or a trigger that someone has added.
+    """
+    changed = connection.execute(statement, values).rowcount
+    if changed != rows:
+        raise LedgerError(
+            f"Expected the database to change {counted(rows, 'row')} of the ledger, but it changed "
+            f"{changed}: its tables have rules or triggers, or were edited meanwhile. Nothing was "
+            f"released or charged. torch-holdout verify may say what is wrong."
+        )

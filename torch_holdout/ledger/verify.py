@@ -21,6 +21,7 @@ from torch_holdout.errors import HoldoutError, LedgerError
 from torch_holdout.ledger import schema
 from torch_holdout.ledger.backend import Backend, reason, stored_version
 from torch_holdout.ledger.engines import backend_for
+from torch_holdout.ledger.headers import chain_problems, header_problems
 from torch_holdout.ledger.holdouts import Refusal
 from torch_holdout.ledger.registration import UNREADABLE, StoredRegistration, StoredStatistic
 from torch_holdout.ledger.replay import (
@@ -96,14 +97,18 @@ class _Reader:
         self._engine = backend.reading()
         self._findings: list[Finding] = []
         self._seen = 0
+        self._with_headers = False
 
     def all(self) -> Verification:
         version = self._version()
         with_runs = version >= schema.WITH_RUNS
+        self._with_headers = version >= schema.WITH_HEADERS
         self._part(None, lambda opened: ((None, p) for p in self._backend.problems(opened)))
         self._part(None, _secret_key_problems)
         if with_runs:
             self._part(None, _label_problems)
+        if self._with_headers:
+            self._part(None, lambda opened: ((None, p) for p in chain_problems(opened)))
         labels = [schema.runs, schema.refusals] if with_runs else []
         holdouts = self._accounts(schema.holdouts, [schema.queries, schema.thresholds, *labels])
         with_records = version >= schema.WITH_RECORDS
@@ -142,6 +147,9 @@ class _Reader:
             account = connection.execute(chosen).mappings().one()
             streamed = connection.execution_options(yield_per=1000)
             own = self._counted(stored_rows(streamed, rows, identity))
+            if self._with_headers:
+                unlike = header_problems(connection, table, account["account"])
+                yield from ((None, problem) for problem in unlike)
             if table is schema.holdouts:
                 terms = _Terms(account["registration"])
                 yield from ((None, problem) for problem in terms.problems)

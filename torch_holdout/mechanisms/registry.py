@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from torch_holdout._shared.checks import require_instance
 from torch_holdout.errors import LedgerError
 from torch_holdout.mechanisms.base import Mechanism
 from torch_holdout.mechanisms.effective_rounds import EffectiveRounds
@@ -29,11 +30,14 @@ def mechanism_of(identity: dict[str, Any]) -> Mechanism:
         >>> mechanism_of(Ladder(step=0.01).identity())
         Ladder(step=0.01, sigma=0.0)
     """
+    require_instance("identity", identity, dict)
     parameters = {name: value for name, value in identity.items() if name != "kind" and value != {}}
+    kind = identity.get("kind")
     try:
-        return _KINDS[identity["kind"]](**parameters)
+        return _KINDS[kind](**parameters)  # type: ignore[index]
     except (KeyError, TypeError):
         raise LedgerError(
             f"Expected a mechanism this version knows ({', '.join(_KINDS)}), but the ledger has "
-            f"{identity.get('kind')!r}. Update torch_holdout to read it."
+            f"{kind if isinstance(kind, str) else type(kind).__name__!r}. Update torch_holdout to "
+            f"read it."
         ) from None

@@ -12,6 +12,7 @@ from torch_holdout._shared.checks import (
     require_tolerance,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.text import up
 from torch_holdout.accounting import compose
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE, Certificate
@@ -24,6 +25,7 @@ from torch_holdout.planning.setting import LARGEST, PURPOSES, Plan, PlanPurpose,
 DEFAULT_BUDGET = 20
 
 
+@formula
 def plan(
     *,
     size: int | None = None,
@@ -106,6 +108,7 @@ def plan(
     return replace(made, explanation=explanation(made, setting, assumed))
 
 
+@formula
 def certificate(
     *,
     size: int,
@@ -134,6 +137,7 @@ def certificate(
     return replace(setting, given=mechanism, intervals=grid).certificate(budget)
 
 
+@formula
 def required_holdout_size(
     *,
     tolerance: float,
@@ -158,6 +162,7 @@ def required_holdout_size(
     return _needed_size(setting, tolerance, budget)
 
 
+@formula
 def max_queries(
     *,
     size: int,

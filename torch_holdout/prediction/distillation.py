@@ -208,7 +208,10 @@ def _labelled(
             f"charged: give fewer public inputs, or a mechanism with more noise (for_budget)."
         )
     device = next((tensor.device for tensor in predictor.parameters()), torch.device("cpu"))
-    for start in range(len(paid), len(inputs), batch_size):
+    starts = range(len(paid), len(inputs), batch_size)
+    for start in starts:  # all of them, before any is paid for
+        predictor.require_answerable(inputs[start : start + batch_size].to(device))
+    for start in starts:
         labels = predictor.label(inputs[start : start + batch_size].to(device))
         paid = torch.cat([paid, labels.cpu()])
         if path is not None:

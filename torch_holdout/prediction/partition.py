@@ -1,20 +1,30 @@
 """The parts of a set of records: a pure function of each record's key and a seed."""
 
 import hashlib
+import inspect
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from types import FunctionType
 from typing import Any, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torch_holdout._fingerprints.hashing import UnknownContentError, digest, qualified_name
+from torch_holdout._fingerprints.hashing import (
+    UnknownContentError,
+    describe_function,
+    digest,
+    qualified_name,
+)
 from torch_holdout._shared.checks import require_choice, require_instance, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.neighbours import Neighbours, Relation, Unit
 
 Key = int | str | bytes
+Likeness = Literal["same", "by name", "another function", "other"]
 _MASK = 2**64 - 1
 
 
@@ -112,19 +122,59 @@ class Partition:
         return _split(hashes % np.uint64(self.num_parts), self.num_parts)
 
     def identity(self) -> dict[str, Any]:
-        """Return the public facts that a ledger and a checkpoint store."""
-        return {
+        """Return what a checkpoint stores to know these parts again.
+
+        A key function is known by its code, its defaults and its closure: two functions of one name
+        put a record into two parts. It stands under ``code``, with the version of Python, whose
+        bytecode it is. What the function reads from its module's globals is not seen.
+        """
+        facts = {
             "num_parts": int(self.num_parts),
-            "key": qualified_name(self.key) if callable(self.key) else self.key,
+            "key": self._key_name,
             "seed": int(self.seed),
             "balanced": self.balanced,
             "neighbours": self.neighbours.identity(),
         }
+        return {**facts, "code": self._key_code} if callable(self.key) else facts
+
+    def compare(self, stored: object) -> Likeness:
+        """Compare with a stored identity; its key function may be another one of the same name.
+
+        ``"by name"``: alike as far as can be told. Version 0.1.0 stored no code, and the code of
+        another version of Python is another.
+
+        Example:
+            >>> parts = Partition(num_parts=3, key=lambda record: record["user"], seed=7)
+            >>> other = Partition(num_parts=3, key=lambda record: record["visit"], seed=7)
+            >>> parts.compare(parts.identity()), parts.compare(other.identity())
+            ('same', 'another function')
+        """
+        own = self.identity()
+        if not isinstance(stored, dict) or "code" not in own:
+            return "same" if stored == own else "other"
+        code, mine = stored.get("code"), own["code"]
+        if {**stored, "code": mine} != own:
+            return "other"
+        if not isinstance(code, dict) or code.get("python") != mine["python"]:
+            return "by name"
+        if None in (code.get("digest"), mine["digest"]):
+            return "by name"
+        return "same" if code == mine else "another function"
 
     def __str__(self) -> str:
         parts = "equal parts" if self.balanced else "parts"
-        cut = f"{self.num_parts} {parts} by {self.identity()['key']}, seed {self.seed}"
+        cut = f"{self.num_parts} {parts} by {self._key_name}, seed {self.seed}"
         return f"{cut}; neighbours: {self.neighbours}"
+
+    @property
+    def _key_name(self) -> str:
+        return qualified_name(self.key) if callable(self.key) else self.key
+
+    @cached_property
+    def _key_code(self) -> dict[str, str | None]:
+        # Once: a closure may keep counts or a cache of its own.
+        python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        return {"digest": _code_digest(self.key), "python": python}
 
     def _require_consistent(self) -> None:
         if self.key == "index" and self.relation == "add-remove":
@@ -170,6 +220,22 @@ class Partition:
 
     def _hashes(self, keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
         return _splitmix64(_words(keys) ^ _splitmix64(np.array([self.seed], dtype=np.uint64)))
+
+
+def _code_digest(key: Any) -> str | None:
+    """Hash a key function; None if its closure cannot be read, as before its names are bound."""
+    parts = [key]
+    if isinstance(key, FunctionType):  # alike in a script and in a module that imports it
+        copied = FunctionType(key.__code__, {}, key.__name__, key.__defaults__, key.__closure__)
+        copied.__kwdefaults__, copied.__module__ = key.__kwdefaults__, ""
+        copied.__qualname__ = key.__qualname__
+        parts = [copied]
+    elif isinstance(call := inspect.getattr_static(type(key), "__call__", None), FunctionType):
+        parts = [key, call]
+    try:
+        return digest([describe_function(part) for part in parts]).hex()
+    except ValueError:
+        return None
 
 
 def _splitmix64(

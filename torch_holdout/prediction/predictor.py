@@ -35,7 +35,7 @@ from torch_holdout.prediction.mechanisms.base import (
 from torch_holdout.prediction.private_loss import PrivateLoss, PrivateValue
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, records_status
-from torch_holdout.prediction.validation import validate
+from torch_holdout.prediction.validation import refused_inputs, validate
 
 OnExhausted = Literal["raise", "abstain", "fallback"]
 
@@ -209,6 +209,14 @@ class PrivatePredictorHooks(nn.Module):
             )
         return self._private_loss.epsilon(delta)
 
+    def require_answerable(self, inputs: Any) -> None:
+        """Raise unless a model with public weights takes the queries; charges nothing."""
+        with torch.no_grad():
+            table = errors_by_type(
+                lambda: self.mechanism.public_table(self._voters, inputs), refused_inputs(inputs)
+            )
+        self._setting(table)
+
     def label(self, inputs: Any) -> Tensor:
         """Answer a batch for distillation, or raise; the ledger keeps this purpose."""
 
@@ -286,21 +294,9 @@ class PrivatePredictorHooks(nn.Module):
         """Add up the members' tables. Raw."""
         if any(module.training for module in self.ensemble.modules()):
             self.ensemble.eval()
-
-        tensor = isinstance(inputs, Tensor)  # its shape is shown, never a value
-        given = f"{tuple(inputs.shape)} {inputs.dtype}" if tensor else type(inputs).__name__
-
-        def refusal(failure: str) -> InvalidArgumentError:
-            return InvalidArgumentError(
-                f"Expected inputs that every member can take, one query per row, but the models "
-                f"gave {failure} for {given}. Nothing was charged. An error's own message is "
-                f"withheld, because it may quote private values."
-            )
-
-        total = errors_by_type(lambda: self.mechanism.total_table(self._voters, inputs), refusal)
-        if total is None:
-            raise refusal("no outputs")
-        return total
+        return errors_by_type(
+            lambda: self.mechanism.total_table(self._voters, inputs), refused_inputs(inputs)
+        )
 
     def _setting(self, table: Tensor | None) -> Setting:
         declared = self._declared_outputs or self._voters.num_outputs

@@ -9,7 +9,7 @@ one answer instead of one query per example.
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from torch_holdout._shared.checks import require_instance, require_text
 from torch_holdout._shared.distributed import on_first_rank, rank_and_world
-from torch_holdout._shared.tracebacks import without_trace
+from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.accounting import Charge, Concentrated, Pure
 from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
 from torch_holdout.errors import InvalidArgumentError
@@ -93,17 +93,36 @@ def expected_accuracy(
     A label that is not a class has probability 0.
     """
     require_instance("ensemble", ensemble, Voters)
-    table = mechanism.total_table(cast(Voters, ensemble.eval()), inputs)
-    if table is None or table.shape[:1] != target.shape:
+    voters = cast(Voters, ensemble.eval())
+    table = errors_by_type(lambda: mechanism.total_table(voters, inputs), refused_inputs(inputs))
+    if not isinstance(target, Tensor) or table.shape[:1] != target.shape or target.is_complex():
         raise InvalidArgumentError(
-            "Expected inputs and labels with one row per example, but their numbers differ. "
-            "Nothing was released or charged."
+            "Expected inputs and labels with one row per example, but their numbers differ, or the "
+            "labels are not real numbers in a tensor. Nothing was released or charged."
         )
     target = target.to(table.device)
     likely = mechanism.chances(table)
     known = (target >= 0) & (target < table.shape[1])
     chosen = likely.gather(1, torch.where(known, target, 0).to(torch.int64)[:, None])[:, 0]
     return torch.where(known, chosen, 0.0)
+
+
+def refused_inputs(inputs: Any) -> Callable[[str], InvalidArgumentError]:
+    """Return the refusal of inputs that a model with public weights does not take.
+
+    Example:
+        >>> print(refused_inputs(torch.zeros(2, 7))("ValueError"))
+        Expected inputs that the models take, one query per row, but a model with fresh, public
+        weights raised ValueError for (2, 7) torch.float32. ... Nothing was charged.
+    """
+    tensor = isinstance(inputs, Tensor)  # its shape is shown, never a value
+    given = f"{tuple(inputs.shape)} {inputs.dtype}" if tensor else type(inputs).__name__
+    return lambda kind: InvalidArgumentError(
+        f"Expected inputs that the models take, one query per row, but a model with fresh, public "
+        f"weights raised {kind} for {given}. No member was asked. Call the model on such inputs "
+        f"yourself to see the error's message, which is withheld here because it may quote them. "
+        f"Nothing was charged."
+    )
 
 
 def step_charge(

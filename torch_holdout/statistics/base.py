@@ -16,9 +16,12 @@ from torch_holdout._shared.checks import require_choice, require_number
 from torch_holdout._shared.distributed import share_of
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.sealed_sums import SealedSums
 
 Mode = Literal["min", "max"]
+_NARROWEST = 2.0**-32  # of the larger bound
+_SMALLEST_WIDTH = 1e-300
 
 
 class Statistic(ABC):
@@ -62,7 +65,7 @@ class Statistic(ABC):
         ``owner`` says what it is for: the door compares it, with the statistic's identity.
         """
         sums = self._empty(resolution)
-        sums.owner, sums.world = owner, world
+        sums.owner, sums.world, sums.size = owner, world, size
         if size is not None and world > 1:
             sums.limit = share_of(size, rank, world)
         return sums
@@ -88,8 +91,17 @@ class Statistic(ABC):
                 f"Expected `low` to be smaller than `high`, but got low={self.low} and "
                 f"high={self.high}. Give the smallest and largest value one example can have."
             )
-        if not math.isfinite(self.high - self.low):
+        width = self.high - self.low
+        if not math.isfinite(width):
             raise InvalidArgumentError("Expected `high - low` to be finite; narrow the bounds.")
+        # Answers are floats between the bounds: they must be able to lie on a grid there.
+        if width < max(_NARROWEST * max(abs(self.low), abs(self.high)), _SMALLEST_WIDTH):
+            raise InvalidArgumentError(
+                f"Expected `high - low` to be at least {_SMALLEST_WIDTH:g} and {_NARROWEST:.1g} of "
+                f"the larger bound, so that floats can tell the answers apart, but got "
+                f"low={self.low} and high={self.high}. Subtract an offset from the values, or "
+                f"scale them."
+            )
         require_choice("mode", mode, ("min", "max"))
         object.__setattr__(self, "mode", mode)
 
@@ -114,11 +126,11 @@ def _require_per_example(values: Tensor) -> None:
         )
     if values.ndim != 1:
         raise InvalidArgumentError(
-            f"Expected a tensor of shape [B], one value per example, but got shape "
-            f"{tuple(values.shape)}. Reduce the other dimensions first, e.g. "
-            f"values.flatten(1).mean(1)."
+            f"Expected a tensor of shape [B], one value per example, but got one of {values.ndim} "
+            f"dimensions. Reduce the others first, e.g. values.flatten(1).mean(1)."
         )
     if values.is_complex() or not is_plain(values):
         raise InvalidArgumentError(
             f"Expected a dense tensor of real values, but got {values.dtype}, {values.layout}."
         )
+    require_own_values(values)

@@ -1,7 +1,6 @@
 """Metrics that are not means of examples, by subsample and aggregate."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -9,12 +8,16 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from torch_holdout._fingerprints.hashing import describe_function
+from torch_holdout._fingerprints.hashing import describe_function, qualified_name
 from torch_holdout._noise.fixed import fixed_permutation
 from torch_holdout._shared.checks import plain_whole, require_between, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
+from torch_holdout.statistics.made_up import Column, require_one_number
 from torch_holdout.statistics.sealed_sums import BufferedRows, SealedSums
+from torch_holdout.statistics.undefined import heard_warnings, says_undefined, still_in_front
+
+_MOST_REPEATS = 3  # of a block whose warnings another thread's filters hid
 
 
 @final
@@ -24,8 +27,14 @@ class Blockwise(Statistic):
 
     The rows are kept on the device until the pass is over and cut into ``blocks`` by their number
     in the dataset, through a permutation that only ``seed`` decides. The metric is computed on each
-    block, clipped to the bounds and averaged; a block on which it raises, warns, or gives no single
-    finite number counts as ``degenerate``. The divisor is always the number of blocks.
+    block, clipped to the bounds and averaged; a block on which it raises, warns that its value is
+    undefined, or gives no single finite number counts as ``degenerate``. The divisor is always the
+    number of blocks. Warnings count that the metric gives in its own thread and that say so
+    (sklearn's ``UndefinedMetricWarning``, torchmetrics' "No positive samples ...", numpy's "invalid
+    value ..."); deprecations do not.
+
+    Before the first row is kept, the metric is tried on made-up rows of the same layout: one that
+    gives several numbers, takes other arguments or has a typo is refused, and nothing is charged.
 
     Guarantee:
         One example is in one block, so it changes the mean by at most
@@ -119,7 +128,21 @@ class Blockwise(Statistic):
         return f"Blockwise {type(self.metric).__qualname__} {settings}"
 
     def _empty(self, resolution: int) -> SealedSums:
-        return BufferedRows(self.identity(), resolution)
+        return BufferedRows(self.identity(), resolution, self._try_out)
+
+    def _try_out(self, columns: tuple[Column, ...], size: int | None) -> None:
+        """Try the metric on made-up rows, once for each layout and process."""
+        tried: set[object] = self.__dict__.setdefault("_tried", set())
+        rows = 8 if size is None else max(1, size // self.blocks)
+        if (columns, rows) not in tried:
+            name = type(self.metric).__qualname__
+            if not _is_metric(self.metric):
+                name = qualified_name(self.metric)
+            require_one_number(lambda *made_up: self._compute(made_up), name, columns, rows)
+            tried.add((columns, rows))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_tried"}
 
     def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
         """Return the sum of levels over the blocks, from all rows in the dataset's order. Raw."""
@@ -131,18 +154,20 @@ class Blockwise(Statistic):
 
     def _value(self, rows: tuple[Tensor, ...]) -> float:
         """Compute one block; the message of a failure, which may quote rows, stays here."""
-        before = torch.is_warn_always_enabled()
-        torch.set_warn_always(True)  # or a block would depend on those before it
-        try:
-            with warnings.catch_warnings(record=True) as caught, torch.no_grad():
-                warnings.simplefilter("always")
-                value = float(self._compute(rows))
-            usable = not caught and math.isfinite(value)
-        except Exception:
-            usable = False
-        finally:
-            torch.set_warn_always(before)
-        return value if usable else self.degenerate
+        for _ in range(_MOST_REPEATS):
+            value = math.nan
+            with heard_warnings() as heard, torch.no_grad():
+                try:
+                    value = float(self._compute(rows))
+                except Warning as warning:  # another thread's filter made an error of it
+                    heard.append((type(warning), str(warning)))
+                    continue
+                except Exception:
+                    break
+                if still_in_front():
+                    break
+        undefined = any(says_undefined(*warning) for warning in heard)
+        return self.degenerate if undefined or not math.isfinite(value) else value
 
     def _compute(self, rows: tuple[Tensor, ...]) -> Any:
         if not _is_metric(self.metric):

@@ -1,6 +1,5 @@
 """Means of bounded per-example values: of a given function, accuracy, cross-entropy."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -10,10 +9,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from torch_holdout._fingerprints.hashing import describe_function, qualified_name
+from torch_holdout._shared.text import counted
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
 from torch_holdout.statistics.sealed_sums import SealedSums, SummedLevels
+from torch_holdout.statistics.undefined import heard_warnings
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ class BoundedMean(Statistic):
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if self.per_example is not None:
-            with warnings.catch_warnings():  # they may quote targets
-                warnings.simplefilter("ignore")
+            with heard_warnings():  # and not shown: they may quote targets
                 return _called(self.per_example, arguments, named)
         if len(arguments) != 1 or named or not isinstance(arguments[0], Tensor):
             given = [type(a).__name__ for a in (*arguments, *named.values())]
@@ -146,7 +146,10 @@ def _called(
     tensors = [a for a in (*arguments, *named.values()) if isinstance(a, Tensor) and a.ndim]
 
     def refusal(failure: str) -> InvalidArgumentError:
-        shapes = ", ".join(f"{tuple(a.shape)} {a.dtype} on {a.device}" for a in tensors)
+        # Not how long they are: a filter makes that a value.
+        shapes = ", ".join(
+            f"{counted(a.ndim, 'dimension')} {a.dtype} on {a.device}" for a in tensors
+        )
         return InvalidArgumentError(
             f"Expected {qualified_name(function)} to return one value per example, for tensors "
             f"that all have the batch first, but got {failure} for {shapes or 'no tensors'}. Bind "
@@ -158,7 +161,7 @@ def _called(
     if not isinstance(values, Tensor):
         raise refusal(f"a result of type {type(values).__name__}")
     if values.ndim == 1 and any(len(a) != len(values) for a in tensors):
-        raise refusal(f"{len(values)} values (an argument was broadcast?)")
+        raise refusal("another number of values (an argument was broadcast, or rows left out?)")
     return values
 
 
@@ -171,9 +174,10 @@ def _correct(preds: Tensor, target: Tensor) -> Tensor:
         return preds == target
     raise InvalidArgumentError(
         f"Expected logits of shape [B, C] or integer classes of shape [B], and targets of shape "
-        f"[B], but got {tuple(preds.shape)} ({preds.dtype}) and "
-        f"{tuple(target.shape)} ({target.dtype}). For one score per example pass the comparison "
-        f"yourself: update((scores > 0) == target)."
+        f"[B], but got others: {counted(preds.ndim, 'dimension')} ({preds.dtype}) and "
+        f"{counted(target.ndim, 'dimension')} ({target.dtype}), not equally long or with no "
+        f"classes. For one score per example pass the comparison yourself: update((scores > 0) == "
+        f"target)."
     )
 
 

@@ -8,13 +8,17 @@ from torch import Tensor
 
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.statistics.layouts import require_own_values
+from torch_holdout.statistics.made_up import Column
 
 
 class SealedSums(ABC):
     """A raw sum on the device; it can only be added to and handed to the door.
 
     Under data-parallel evaluation with the usual padded sampler, example j of rank r is real if
-    ``j * world + r < size``: each rank keeps its first ``ceil((size - r) / world)`` examples.
+    ``j * world + r < size``: each rank keeps its first ``ceil((size - r) / world)`` examples. What
+    comes after them is kept apart: it is padding, or every rank has all rows. How many came may
+    depend on their values (a step that filters), so that is sealed too.
     ``Statistic.accumulator`` makes one and describes its arguments.
 
     Example:
@@ -22,11 +26,12 @@ class SealedSums(ABC):
         >>> sums = th.BoundedMean(0.0, 1.0).accumulator(resolution=65536)
         >>> sums.update(torch.tensor([0.25, 0.75]))
         >>> isinstance(sums, SealedSums), sums
-        (True, <sealed sum of 2 examples>)
+        (True, <sealed sum>)
     """
 
     __slots__ = (
-        "_rows", "_sealed", "identity", "kept", "limit", "owner", "resolution", "seen", "world",
+        "_beyond", "_kept", "_rows", "_sealed", "_seen", "identity", "limit", "owner", "resolution",
+        "size", "world",
     )  # fmt: skip
 
     def __init__(self, identity: dict[str, Any], resolution: int) -> None:
@@ -34,10 +39,12 @@ class SealedSums(ABC):
         self.resolution = resolution
         self.owner: tuple[str, ...] = ()
         self.world = 1
-        self.seen = 0
-        self.kept = 0
+        self.size: int | None = None  # examples of the whole pass, registered
+        self._seen = 0
+        self._kept = 0
         self.limit: int | None = None
         self._sealed: Tensor | None = None
+        self._beyond: Tensor | None = None  # of the examples after the limit
         self._rows: list[tuple[Tensor, ...]] = []
 
     @abstractmethod
@@ -50,14 +57,14 @@ class SealedSums(ABC):
 
     def _keep(self, batch: int) -> int:
         """Count a batch; return how many of its examples are real and not padding."""
-        self.seen += batch
+        self._seen += batch
         if self.limit is not None:
-            batch = min(batch, max(0, self.limit - self.kept))
-        self.kept += batch
+            batch = min(batch, max(0, self.limit - self._kept))
+        self._kept += batch
         return batch
 
     def __repr__(self) -> str:
-        return f"<sealed sum of {self.kept} examples>"
+        return "<sealed sum>"
 
     def _refuse(self, *_: object) -> NoReturn:
         raise SealedValueError(
@@ -87,7 +94,11 @@ class SummedLevels(SealedSums):
     def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""
         levels = self._levels(arguments, named, self.resolution).clamp(0, self.resolution)
-        self._add(levels.narrow(0, 0, self._keep(len(levels))).sum())
+        kept = self._keep(len(levels))
+        self._sealed = _added(self._sealed, levels.narrow(0, 0, kept).sum())
+        if kept < len(levels):
+            rest = levels.narrow(0, kept, len(levels) - kept).sum()
+            self._beyond = _added(self._beyond, rest)
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.
@@ -95,32 +106,47 @@ class SummedLevels(SealedSums):
         The same integers as adding them one by one, for a histogram over a finite universe.
         """
         levels = self._levels((values,), {}, self.resolution).clamp(0, self.resolution)
-        self.seen += examples
-        self.kept += examples
-        self._add((levels * counts).sum())
-
-    def _add(self, batch: Tensor) -> None:
-        # Not in place: a tensor made under inference_mode could not be changed outside it.
-        self._sealed = batch if self._sealed is None else self._sealed.to(batch.device) + batch
+        self._seen += examples
+        self._kept += examples
+        self._sealed = _added(self._sealed, (levels * counts).sum())
 
 
 @final
 class BufferedRows(SealedSums):
-    """Rows kept on the device until the pass is over, for a statistic that needs them together."""
+    """Rows kept on the device until the pass is over, for a statistic that needs them together.
 
-    __slots__ = ()
+    ``try_out`` is told the layout of the first rows, and how many examples the holdout has.
+    """
+
+    __slots__ = ("_try_out",)
+
+    def __init__(
+        self,
+        identity: dict[str, Any],
+        resolution: int,
+        try_out: Callable[[tuple[Column, ...], int | None], None],
+    ) -> None:
+        super().__init__(identity, resolution)
+        self._try_out = try_out
 
     def update(self, *arguments: Any, **named: Any) -> None:
         """Keep one batch. Works on any device and reads nothing back."""
         rows = _checked_rows(arguments, named)
-        if self._rows and _layout(rows) != _layout(self._rows[0]):
+        if not self._rows:
+            self._try_out(_layout(rows), self.size)
+        elif _layout(rows) != _layout(self._rows[0]):
             raise InvalidArgumentError(
                 "Expected every batch to have the same number of tensors, shapes beyond the batch "
                 "and types as the first, but this one differs. Nothing was released or charged."
             )
-        batch = self._keep(len(rows[0]))
+        self._keep(len(rows[0]))
         # Copies: a caller that reuses its buffers would put one example into many blocks.
-        self._rows.append(tuple(column.narrow(0, 0, batch).clone() for column in rows))
+        self._rows.append(tuple(column.clone() for column in rows))
+
+
+def _added(total: Tensor | None, batch: Tensor) -> Tensor:
+    # Not in place: a tensor made under inference_mode could not be changed outside it.
+    return batch if total is None else total.to(batch.device) + batch
 
 
 def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
@@ -131,8 +157,10 @@ def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Te
             f"Expected `update(preds, target, ...)` with dense tensors on one device that have the "
             f"batch first and are equally long, but got {len(arguments)} arguments that are not."
         )
+    for column in arguments:
+        require_own_values(column)
     return tuple(a.detach() for a in arguments)
 
 
-def _layout(rows: tuple[Tensor, ...]) -> list[tuple[object, ...]]:
-    return [(column.dtype, column.device, tuple(column.shape[1:])) for column in rows]
+def _layout(rows: tuple[Tensor, ...]) -> tuple[Column, ...]:
+    return tuple(Column(column.dtype, column.device, tuple(column.shape[1:])) for column in rows)

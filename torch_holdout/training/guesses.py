@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import Dataset, Subset
 
 from torch_holdout._noise.fixed import fixed_permutation
-from torch_holdout._shared.checks import require_whole
+from torch_holdout._shared.checks import plain_whole, require_whole
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -25,8 +25,16 @@ def fixed_subset(dataset: Dataset[Any], size: int, seed: int) -> Subset[Any]:
         >>> one.indices == other.indices
         True
     """
-    total = len(dataset)  # type: ignore[arg-type]
+    try:
+        total = len(dataset)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        raise InvalidArgumentError(
+            f"Expected a dataset with a length, whose examples can be chosen by their number, but "
+            f"got {type(dataset).__name__}."
+        ) from None
+    size, seed = plain_whole(size), plain_whole(seed)  # type: ignore[assignment]
     require_whole("size", size, 1, total)
+    require_whole("seed", seed, -(2**63), 2**64 - 1)
     return Subset(dataset, fixed_permutation(total, seed)[:size].tolist())
 
 
@@ -52,17 +60,39 @@ def require_guesses(holdout: ReusableHoldout, loaders: Any) -> None:
         )
 
 
-def guess_batches(trainer: Any, holdout: ReusableHoldout, loaders: Any) -> Iterator[Any]:
-    """Yield this rank's batches of training examples, as Lightning would hand them over."""
+def guess_batches(
+    trainer: Any, holdout: ReusableHoldout, loaders: Any
+) -> Iterator[tuple[Any, bool]]:
+    """Yield this rank's batches of training examples, as Lightning would hand them over.
+
+    With each comes whether its values count. Where the last round does not give every rank a batch,
+    the others run the last one too, and drop what comes out: all ranks make the same number of
+    passes, as sharded weights (``fully_shard``) need.
+    """
     if loaders is None or not holdout.mechanism.wants_guess():
         return
-    rank, world = rank_and_world()
     module = trainer.lightning_module
     chosen = list(listed(loaders))
     if holdout.mechanism.estimation_sets is not None:
         chosen = [chosen[holdout.estimation_set()]]
-    for index, batch in enumerate(chain.from_iterable(chosen)):
+    for batch, counts in dealt(chain.from_iterable(chosen), *rank_and_world()):
+        batch = trainer.precision_plugin.convert_input(batch)
+        batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
+        yield trainer.strategy.batch_to_device(batch, dataloader_idx=0), counts
+
+
+def dealt(batches: Iterable[Any], rank: int, world: int) -> Iterator[tuple[Any, bool]]:
+    """Yield every ``world``-th batch from ``rank`` on, and as many as any other rank gets.
+
+    A batch that is yielded only to keep step comes with False.
+
+    Example:
+        >>> [list(dealt("abcd", rank, world=3)) for rank in range(3)]
+        [[('a', True), ('d', True)], [('b', True), ('d', False)], [('c', True), ('d', False)]]
+    """
+    index = -1
+    for index, batch in enumerate(batches):
         if index % world == rank:
-            batch = trainer.precision_plugin.convert_input(batch)
-            batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
-            yield trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+            yield batch, True
+    if (index + 1) % world and rank > index % world:
+        yield batch, False

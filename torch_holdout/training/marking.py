@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
+from torch_holdout.training.memory import Write, memory_of, plainly, reference_to, zero
 from torch_holdout.training.places import Place, calling_package, calling_place, holder_of
 
 HIDDEN = "<value of the holdout, not shown>"
@@ -32,11 +32,20 @@ _BLANK = frozenset(
     } | {f"new_{kind}" for kind in ("zeros", "ones", "empty", "full", "empty_strided", "tensor")}
 )  # fmt: skip
 _BY_FIRST = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "type"})
-_FACTORIES = (torch.tensor, torch.asarray, torch.full, torch.scalar_tensor)
+_FACTORIES = (torch.tensor, torch.as_tensor, torch.asarray, torch.full, torch.scalar_tensor)
 # Libraries that compute and keep nothing: what they read decides how they compute.
 _COMPUTE = ("torch", "torchmetrics", "transformers", "torchvision", "timm", "einops")
 _PLAIN = (Tensor, nn.Parameter, getattr(nn, "Buffer", Tensor))
-_SINKS = ("torch.utils.tensorboard", "torch.serialization", "torch._tensor_str", "torch.storage")
+_SINKS = (  # parts of them that show or store what they read
+    "torch.utils.tensorboard",
+    "torch.serialization",
+    "torch.storage",
+    "torch.testing",
+    "torchvision.utils",
+    "torchvision.io",
+    "transformers.integrations",
+    "timm.utils",
+)
 
 
 class Finding(NamedTuple):
@@ -73,22 +82,30 @@ class Marked(Tensor):
         kwargs = kwargs or {}
         look, of_model = _origin((args, kwargs))
         if look is None:
-            return _plainly(func, args, kwargs)
+            return plainly(func, args, kwargs)
         name = getattr(func, "__name__", "")
         if name in _READS:
             return look.read(name, func, args, kwargs, of_model)
         if name == "__deepcopy__":
             return look.copied(*args, of_model=of_model)
+        if name == "backward":
+            return look.record("backward() writes gradients", of_model)
         target = _written(name, args, kwargs)
         if target is not None and not isinstance(target, Marked):
             look.write(target, of_model)
-            return _plainly(func, args, kwargs)
-        result = _plainly(func, args, kwargs)
+            return plainly(func, args, kwargs)
+        result = plainly(func, args, kwargs)
         if name in _BY_FIRST and not isinstance(args[0], Marked):
             return unmarked(result)
         if name in _BLANK and not is_marked((args[1:], kwargs)):
             return unmarked(result)
         return look.mark(result, of_model, _borrowed((args, kwargs)))
+
+    def as_subclass(self, cls: Any) -> Any:
+        """Note that the mark is taken off."""
+        if self._look is not None and not self._look.ended:
+            self._look.record("as_subclass() takes a value's mark off", self._of_model)
+        return Tensor.as_subclass(self, cls)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return self._as_text("__repr__")
@@ -143,7 +160,7 @@ class Look:
         self._found: list[Finding] = []
         self._made: list[_Made] = []
         self._memory: list[tuple[Any, _Made]] = []
-        self._writes: list[_Write] = []
+        self._writes: list[Write] = []
 
     def mark(
         self,
@@ -159,11 +176,11 @@ class Look:
         if isinstance(result, Tensor):
             marked = result if isinstance(result, Marked) else result.as_subclass(Marked)
             marked._look, marked._of_model = self, of_model
-            marked._fresh = _memory(marked) not in borrowed
+            marked._fresh = memory_of(marked) not in borrowed
             made = _Made(weakref.ref(marked), place or calling_place(), of_model)
             self._made.append(made)
             if marked._fresh:
-                self._memory.append((_reference(marked), made))
+                self._memory.append((reference_to(marked), made))
             return marked
         if isinstance(result, list | tuple) and any(isinstance(part, Tensor) for part in result):
             parts = [self.mark(part, of_model, borrowed) for part in result]
@@ -187,16 +204,16 @@ class Look:
         tensor = next(part for part in _tensors((args, kwargs)) if isinstance(part, Marked))
         whole = not (tensor.is_floating_point() or tensor.is_complex())
         if _by_a_library(name) or (whole and not of_model and name not in _TEXTS | _COPIES):
-            return self._tracked(_plainly(func, args, kwargs), of_model)
+            return self._tracked(plainly(func, args, kwargs), of_model)
         self.record(f"{name.strip('_')}() reads a value on the host", of_model)
         if name in _TRUTHS:
-            return _plainly(func, args, kwargs)
+            return plainly(func, args, kwargs)
         blank = torch.zeros_like(unmarked(tensor))
-        return _plainly(func, (blank, *args[1:]), kwargs)
+        return plainly(func, (blank, *args[1:]), kwargs)
 
     def write(self, target: Tensor, of_model: bool) -> None:
         """Note that a tensor which is not marked will be written to; follow it from now on."""
-        self._writes.append(_Write(target, calling_place(), of_model))
+        self._writes.append(Write(target, calling_place(), of_model))
         if type(target) in _PLAIN:
             target.__class__ = Marked
             target._look, target._of_model = self, of_model  # type: ignore[attr-defined]
@@ -211,7 +228,7 @@ class Look:
             write.undo()
         for memory, _ in self._memory:
             if not memory.expired():  # whoever keeps it keeps nothing
-                torch.UntypedStorage._new_with_weak_ptr(memory.cdata).fill_(0)  # type: ignore[attr-defined]
+                zero(memory)
         self._made, self._memory, self._writes = [], [], []
         return list(dict.fromkeys(findings))
 
@@ -235,7 +252,7 @@ class Look:
                 holder = holder_of(value, set())
                 what = f"{holder} keeps a value"
                 findings.append(Finding(what, made.place, made.of_model, holder))
-                named.add(_reference(value).cdata if isinstance(value, Tensor) else 0)
+                named.add(reference_to(value).cdata if isinstance(value, Tensor) else 0)
         for memory, made in self._memory:
             if not memory.expired() and memory.cdata not in named:
                 what = "something that shares its memory keeps a value"
@@ -263,27 +280,6 @@ class _Made(NamedTuple):
     value: "weakref.ref[Any]"
     place: Place
     of_model: bool
-
-
-class _Write:
-    """A write into a tensor that is not marked; it can be undone while the memory is there."""
-
-    def __init__(self, target: Tensor, place: Place, of_model: bool) -> None:
-        self.place, self.of_model = place, of_model
-        self.target = weakref.ref(target)
-        self.storage = _reference(target)
-        self._kind = type(target)
-        self._geometry = target.storage_offset(), target.shape, target.stride()
-        self._before = target.detach().clone()
-
-    def undo(self) -> None:
-        target = self.target()
-        if target is not None:
-            target.__class__ = self._kind
-        if not self.storage.expired():
-            memory = torch.UntypedStorage._new_with_weak_ptr(self.storage.cdata)
-            there = torch.empty(0, dtype=self._before.dtype, device=self._before.device)
-            there.set_(memory, *self._geometry).copy_(self._before)
 
 
 class _Numbers(list[Any]):
@@ -349,31 +345,12 @@ def _by_a_library(name: str) -> bool:
 def _borrowed(values: Any) -> frozenset[int]:
     """Return the memory of the tensors that are not marked, or share that of such."""
     others = (t for t in _tensors(values) if not (isinstance(t, Marked) and t._fresh))
-    return frozenset({0, *(_memory(tensor) for tensor in others)})
-
-
-def _reference(tensor: Tensor) -> Any:
-    """Return a weak reference to a tensor's memory."""
-    storage = _plainly(Tensor.untyped_storage, (tensor,), {})
-    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-
-
-def _memory(tensor: Tensor) -> int:
-    """Return the address of a tensor's memory object; 0 if it has none."""
-    try:
-        return int(_plainly(Tensor.untyped_storage, (tensor,), {})._cdata)
-    except (RuntimeError, NotImplementedError):  # sparse
-        return 0
-
-
-def _plainly(func: Any, args: Any, kwargs: Any) -> Any:
-    with torch._C.DisableTorchFunctionSubclass():
-        return func(*args, **kwargs)
+    return frozenset({0, *(memory_of(tensor) for tensor in others)})
 
 
 def unmarked(value: Any) -> Any:
     """Return a value without its mark."""
-    return _plainly(Tensor.as_subclass, (value, Tensor), {}) if is_marked(value) else value
+    return plainly(Tensor.as_subclass, (value, Tensor), {}) if is_marked(value) else value
 
 
 def plain_copy(value: Any) -> Any:
@@ -385,7 +362,7 @@ def plain_copy(value: Any) -> Any:
     """
     if isinstance(value, Marked):
         with torch._C.DisableTorchFunctionSubclass():
-            return value.as_subclass(Tensor).clone()
+            return Tensor.as_subclass(value, Tensor).clone()
     if isinstance(value, dict):
         return {key: plain_copy(part) for key, part in value.items()}
     if type(value) in (list, tuple):

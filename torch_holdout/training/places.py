@@ -16,6 +16,14 @@ import torch
 _HERE = str(Path(__file__).resolve().parents[1]) + os.sep
 _STANDARD = str(Path(sysconfig.get_paths()["stdlib"])) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_TOOLS = frozenset(
+    (
+        "torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric",
+        "lightning_utilities", "numpy", "pandas", "sklearn", "scipy", "matplotlib",
+        "tensorboard", "tqdm", "rich", "PIL", "transformers", "torchvision", "timm", "ray",
+        "optuna", "optuna_integration", "wandb", "mlflow"
+    )
+)  # fmt: skip
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _DEEPEST = 8  # containers around a kept value
 _WIDEST = 64  # holders looked at for one container
@@ -56,10 +64,16 @@ def calling_place() -> Place:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file belongs to Python, to an installed package or to this one."""
-    if file.startswith((_HERE, _TORCH)) or any(part in file for part in _INSTALLED):
+    """Whether a file belongs to Python, to this package or to one that user code is written with.
+
+    Other installed packages may be the user's project.
+    """
+    if file.startswith((_HERE, _TORCH, "<frozen")):
         return True
-    return file.startswith((_STANDARD, "<frozen"))
+    for folder in _INSTALLED:
+        if folder in file:
+            return file.rpartition(folder)[2].split(os.sep)[0] in _TOOLS
+    return file.startswith(_STANDARD)
 
 
 def calling_package() -> str:

@@ -12,6 +12,7 @@ from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.text import outwards
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.results import Answer
 from torch_holdout.training.requirements import budget_spent, require_eval
 
 FRESH = (
@@ -21,11 +22,16 @@ FRESH = (
 
 
 class Pointer(NamedTuple):
-    """The position of a trial's release in the ledger, where its value is read."""
+    """The position of a trial's release in the ledger, where its value is read.
+
+    Without an account or a statistic it is taken to be of those that are claimed.
+    """
 
     trial: str
     step: int
     position: int
+    account: str = ""
+    statistic: str = ""
 
 
 @final
@@ -74,16 +80,60 @@ class Claim:
         return "\n".join([*lines, FRESH] if self.fresh else lines)
 
 
+def points_here(answer: Answer, holdout: ReusableHoldout, statistic: str) -> bool:
+    """Whether an answer is a release of this account's ledger, so that a trial may be named by it.
+
+    An answer of another account or statistic is refused: it says nothing of a model that this
+    account was asked about. One that does not say whose it is (made by hand, or unpickled from
+    version 0.1.0) is looked up.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        >>> foreign = Answer(0.9, "release", 1, "release", 1, "another account", "val_acc")
+        >>> points_here(foreign, holdout, "val_acc")
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.InvalidArgumentError: Expected an answer about 'val_acc' by the
+        holdout 'val' that the trials share, but another account or statistic gave this one. ...
+    """
+    require_instance("answer", answer, Answer)
+    own = holdout.account, statistic
+    if answer.account not in (None, own[0]) or answer.statistic not in (None, own[1]):
+        raise InvalidArgumentError(
+            f"Expected an answer about {statistic!r} by the holdout {holdout.name!r} that the "
+            f"trials share, but another account or statistic gave this one. Report what this "
+            f"trial's own question to the shared holdout was answered."
+        )
+    if not answer.is_release or answer.position is None:
+        return False
+    if (answer.account, answer.statistic) == own:
+        return True
+    try:
+        recorded = holdout.interval(answer)
+    except InvalidArgumentError:
+        return False
+    return (recorded.statistic, recorded.kind) == (statistic, "release")
+
+
 def best_claim(
     pointers: Iterable[Pointer], holdout: ReusableHoldout, statistic: str, failure: float
 ) -> Claim:
     """Return the best release among those the trials point to, as the ledger has it."""
+    account = holdout.account
     released = {
-        interval.position: interval
-        for interval in holdout.intervals(failure)
-        if interval.kind == "release" and interval.statistic == statistic
+        answer.position: answer
+        for answer in holdout._recorded()
+        if answer.kind == "release" and answer.statistic == statistic
     }
-    known = [pointer for pointer in pointers if pointer.position in released]
+    known = [
+        pointer
+        for pointer in pointers
+        if pointer.position in released
+        and (pointer.account or account, pointer.statistic or statistic) == (account, statistic)
+    ]
     if not known:
         raise HoldoutError(
             f"Expected a release of {statistic!r} by one of the trials on this account, but there "
@@ -92,7 +142,9 @@ def best_claim(
     sign = 1 if holdout.statistics[statistic].mode == "max" else -1
     # The earliest of equals: a repeat of the same weights came later.
     best = max(known, key=lambda p: (sign * released[p.position].value, -p.position))
-    interval = released[best.position]
+    won = released[best.position]
+    answer = Answer(won.value, "repeat", 0, "release", won.position, account, statistic)
+    interval = holdout.interval(answer, failure)
     return Claim(
         trial=best.trial,
         step=best.step,
@@ -102,7 +154,7 @@ def best_claim(
         high=interval.high,
         failure=interval.failure,
         position=interval.position,
-        account=holdout.account,
+        account=account,
     )
 
 

@@ -32,8 +32,8 @@ from support.builders.holdouts import make_holdout
 SIZE = 501
 
 
-def data():
-    x = torch.linspace(-1, 1, SIZE)[:, None].repeat(1, 3)
+def data(shift=0.0):
+    x = torch.linspace(-1, 1, SIZE)[:, None].repeat(1, 3) + shift
     return TensorDataset(x, torch.arange(SIZE))
 
 
@@ -90,9 +90,11 @@ def main(folder, devices, scenario):
     guess = None
     if scenario == "guess":
         changes["mechanism"] = th.Thresholdout(threshold=0.0, sigma=0.01, guess="train")
-        guess = DataLoader(th.fixed_subset(data(), 101, seed=0), batch_size=25)
+        guess = DataLoader(th.fixed_subset(data(0.001), 101, seed=0), batch_size=25)
     if scenario == "exhausted":
         changes["budget"], options = 3, {"on_exhausted": "raise"}
+    if scenario == "foreign":
+        changes["fingerprint"] = th.fingerprint(data(0.001))
     lr = 0.1 if scenario == "train" else 0.0
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -365,6 +367,30 @@ def sharded(rank, world, folder):
     return found | sharded_metric(rank, world, folder, val)
 
 
+def sharded_guesses(rank, world, folder):
+    """Compare sharded weights with a training value; three batches of it for two ranks."""
+    rule = th.Thresholdout(threshold=0.0, sigma=0.0, guess="train")
+    train, (val, _) = loaders_of_two()
+    found = {}
+    for batches in (1, 2, 3):
+        chosen = Subset(train.dataset, range(10 * batches))
+        account = holdout(folder, name=f"guess{batches}", size=101, mechanism=rule)
+        guard = HoldoutGuard(account, guess_dataloaders=DataLoader(chosen, batch_size=10))
+        options = {}
+        if world > 1:
+            options["strategy"] = ModelParallelStrategy(
+                data_parallel_size=world, tensor_parallel_size=1, process_group_backend="gloo",
+                timeout=datetime.timedelta(seconds=30),
+            )  # fmt: skip
+        module = Sharded()
+        calls = []
+        module.layers.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        trainer_of(world, [guard], **options).validate(module, val, verbose=False)
+        values = [(answer.value, answer.kind) for answer in guard.answers.values()]
+        found[str(batches)] = {"values": values, "passes": len(calls)}
+    return found
+
+
 def sharded_metric(rank, world, folder, loader):
     """Ask through the metric, without a Trainer, with the weights whole before and then cut."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -407,7 +433,10 @@ def same_examples(rank, world, folder):
     trainer_of(world, [guard], strategy=strategy).validate(Whole(), loader, verbose=False)
 
 
-FORKED = (validated, trained, killed_in_step, killed_after_commit, sharded, same_examples)
+FORKED = (
+    validated, trained, killed_in_step, killed_after_commit, sharded, sharded_guesses,
+    same_examples,
+)  # fmt: skip
 SCENARIOS = {function.__name__: function for function in FORKED}
 
 

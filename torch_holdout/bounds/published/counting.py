@@ -8,9 +8,11 @@ import math
 from torch_holdout._shared.checks import (
     require_between,
     require_failure,
+    require_instance,
     require_units,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import best_argument
 from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds.brackets import (
@@ -23,6 +25,7 @@ from torch_holdout.bounds.brackets import (
 from torch_holdout.bounds.single_query import hoeffding, kl_interval
 
 
+@formula
 def chernoff_interval(mean: float, units: int, failure: float) -> tuple[float, float]:
     r"""Return the interval of one query: :math:`n\,\mathrm{kl}(h \| P) \le \ln(2/\beta)`.
 
@@ -36,6 +39,7 @@ def chernoff_interval(mean: float, units: int, failure: float) -> tuple[float, f
     return kl_interval(mean, math.log(2 / failure) / units)
 
 
+@formula
 def naive_union(units: int, queries: int, failure: float) -> float:
     r"""Return :math:`\sqrt{\ln(2m/\beta)/(2n)}`. INVALID when a query depends on earlier answers.
 
@@ -50,6 +54,7 @@ def naive_union(units: int, queries: int, failure: float) -> float:
     return hoeffding(units, failure / queries)
 
 
+@formula
 def sample_splitting(units: int, queries: int, failure: float) -> float:
     r"""Return Hoeffding's tau for m queries on disjoint parts of :math:`\lfloor n/m \rfloor` units.
 
@@ -66,6 +71,7 @@ def sample_splitting(units: int, queries: int, failure: float) -> float:
     return hoeffding(part, failure / queries) if part else math.inf
 
 
+@formula
 def counting_anytime(
     units: int, *, position: int, releases_before: int, answers: int, failure: float
 ) -> float:
@@ -91,6 +97,7 @@ def counting_anytime(
     return hoeffding_tolerance(bracket, units)
 
 
+@formula
 def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failure: float) -> float:
     r"""Return the distance for a number of queries m and a budget B fixed beforehand.
 
@@ -109,6 +116,7 @@ def counting_fixed(units: int, *, queries: int, budget: int, answers: int, failu
     return hoeffding_tolerance(bracket, units)
 
 
+@formula
 def counting_data_dependent(
     units: int, *, queries: int, releases_before: int, answers: int, failure: float
 ) -> float:
@@ -128,6 +136,7 @@ def counting_data_dependent(
     return hoeffding_tolerance(bracket, units)
 
 
+@formula
 def improvement_bits() -> Sequences:
     """Count 1: only *that* a query was an improvement leaves, no value.
 
@@ -141,6 +150,7 @@ def improvement_bits() -> Sequences:
     return Sequences("bits", 1)
 
 
+@formula
 def bracket_data_dependent(
     *, queries: int, releases_before: int, sequences: Sequences, failure: float
 ) -> float:
@@ -156,6 +166,7 @@ def bracket_data_dependent(
     """
     require_whole("queries", queries, 1, 2**62)
     require_whole("releases_before", releases_before, 0, queries - 1)
+    require_instance("sequences", sequences, Sequences)
     require_failure(failure)
     return (
         math.log(2 / failure)
@@ -166,6 +177,7 @@ def bracket_data_dependent(
     )
 
 
+@formula
 def bracket_all_released(*, queries: int, answers: int, failure: float) -> float:
     r"""Return the bracket when every one of m queries is released.
 
@@ -182,6 +194,7 @@ def bracket_all_released(*, queries: int, answers: int, failure: float) -> float
     return math.log(2 / failure) + queries * math.log(answers) - math.log(answers - 1)
 
 
+@formula
 def ladder_error(units: int, queries: int, step: float, failure: float) -> float:
     r"""Return the largest distance between the Ladder's best and the best true value.
 
@@ -207,6 +220,7 @@ def ladder_error(units: int, queries: int, step: float, failure: float) -> float
     return math.sqrt((paths + math.log(1 / failure)) / (2 * units)) + step
 
 
+@formula
 def ladder_best_step(units: int, queries: int, failure: float) -> float:
     """Return the step with the smallest ``ladder_error``; fix it before the first query.
 

@@ -9,16 +9,19 @@ from collections.abc import Callable
 
 from torch_holdout._shared.checks import (
     require_between,
+    require_callable,
     require_failure,
     require_positive,
     require_units,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout.bounds.regulariser import convex_regulariser
 
 SampleSize = Callable[[float, float], float]
 
 
+@formula
 def soft_majority_probability(votes: int, others: int, epsilon: float) -> float:
     r"""Return the probability of a label with ``votes`` against ``others`` for the other one.
 
@@ -36,6 +39,7 @@ def soft_majority_probability(votes: int, others: int, epsilon: float) -> float:
     return 1 / (1 + math.exp(-margin)) if margin > -700 else 0.0
 
 
+@formula
 def soft_majority_parts(error: float, epsilon: float) -> int:
     r"""Return :math:`r = \lceil 6\ln(4/\alpha)/\varepsilon \rceil` of Theorem 1.
 
@@ -50,6 +54,7 @@ def soft_majority_parts(error: float, epsilon: float) -> int:
     return math.ceil(6 * math.log(4 / error) / epsilon)
 
 
+@formula
 def soft_majority_size(error: float, failure: float, epsilon: float, size: SampleSize) -> float:
     r"""Return :math:`n = r\,m(\alpha/4, \beta/r)` of Theorem 1 (realizable learning).
 
@@ -59,9 +64,10 @@ def soft_majority_size(error: float, failure: float, epsilon: float, size: Sampl
     """
     require_failure(failure)
     parts = soft_majority_parts(error, epsilon)
-    return parts * size(error / 4, failure / parts)
+    return parts * _needed(size, error / 4, failure / parts)
 
 
+@formula
 def prediction_lower_bound(dimension: int, error: float, epsilon: float) -> float:
     r"""Return :math:`d/(32\alpha\varepsilon)`: every private predictor needs at least that many.
 
@@ -78,6 +84,7 @@ def prediction_lower_bound(dimension: int, error: float, epsilon: float) -> floa
     return dimension / (32 * error * epsilon)
 
 
+@formula
 def lipschitz_noise_cost(lipschitz: float, stability: float, epsilon: float) -> float:
     r"""Return :math:`L\gamma/\varepsilon`, what Laplace noise adds to an L-Lipschitz convex loss.
 
@@ -91,6 +98,7 @@ def lipschitz_noise_cost(lipschitz: float, stability: float, epsilon: float) -> 
     return lipschitz * stability / epsilon
 
 
+@formula
 def smooth_noise_cost(smoothness: float, stability: float, epsilon: float) -> float:
     r"""Return :math:`\sigma\gamma^2/\varepsilon^2` for a sigma-smooth loss (not sigma squared).
 
@@ -105,6 +113,7 @@ def smooth_noise_cost(smoothness: float, stability: float, epsilon: float) -> fl
     return smoothness * (stability / epsilon) ** 2
 
 
+@formula
 def averaging(stability: float, failure: float, parts: int) -> tuple[float, float]:
     r"""Return :math:`(\gamma/r, r\beta)`: stability and failure of an average of r learners.
 
@@ -121,6 +130,7 @@ def averaging(stability: float, failure: float, parts: int) -> tuple[float, floa
     return stability / parts, min(1.0, parts * failure)
 
 
+@formula
 def agnostic_parts(error: float, epsilon: float) -> int:
     r"""Return :math:`r = \lceil 2/(\alpha\varepsilon) \rceil` of Corollary 1.
 
@@ -134,6 +144,7 @@ def agnostic_parts(error: float, epsilon: float) -> int:
     return math.ceil(2 / (error * epsilon))
 
 
+@formula
 def agnostic_size(error: float, failure: float, epsilon: float, size: SampleSize) -> float:
     r"""Return :math:`n = r\,m(\alpha/2, \beta/r)` of Corollary 1 (agnostic learning).
 
@@ -143,9 +154,10 @@ def agnostic_size(error: float, failure: float, epsilon: float, size: SampleSize
     """
     require_failure(failure)
     parts = agnostic_parts(error, epsilon)
-    return parts * size(error / 2, failure / parts)
+    return parts * _needed(size, error / 2, failure / parts)
 
 
+@formula
 def strongly_convex_cost(
     *, lipschitz: float, loss_lipschitz: float, convexity: float, units: int, epsilon: float
 ) -> float:
@@ -164,6 +176,7 @@ def strongly_convex_cost(
     return 4 * (lipschitz * loss_lipschitz) ** 2 / (convexity * units) * (1 + 1 / epsilon)
 
 
+@formula
 def convex_cost(
     *, lipschitz: float, loss_lipschitz: float, radius: float, units: int, epsilon: float
 ) -> float:
@@ -184,6 +197,7 @@ def convex_cost(
     return 2 * regulariser * radius**2
 
 
+@formula
 def smooth_convex_cost(
     *,
     lipschitz: float,
@@ -212,6 +226,7 @@ def smooth_convex_cost(
     return statistical + smoothness * (radius * lipschitz / epsilon) ** 2 / units
 
 
+@formula
 def private_expectation(expectation: float, epsilon: float, delta: float, bound: float) -> float:
     r"""Return :math:`e^\varepsilon E[V] + \delta B`, a bound on E[U] for close laws on [0, B].
 
@@ -228,6 +243,7 @@ def private_expectation(expectation: float, epsilon: float, delta: float, bound:
     return math.exp(epsilon) * expectation + delta * bound
 
 
+@formula
 def fresh_moment(
     order: int, mean: float, epsilon: float, delta: float = 0.0, bound: float = 1.0
 ) -> float:
@@ -247,6 +263,7 @@ def fresh_moment(
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
+@formula
 def fresh_mean(
     mean: float, epsilon: float, failure: float, *, delta: float = 0.0, bound: float = 1.0
 ) -> float:
@@ -293,3 +310,11 @@ def _require_evaluation(mean: float, epsilon: float, delta: float, bound: float)
     require_between("mean", mean, 0, bound)
     require_between("epsilon", epsilon, 0, math.inf)
     require_between("delta", delta, 0, 1)
+
+
+def _needed(size: SampleSize, error: float, failure: float) -> float:
+    """Return the number of examples that the caller's own formula gives."""
+    require_callable("size", size)
+    needed = size(error, failure)
+    require_between("size(...)", needed, 0, math.inf)
+    return needed

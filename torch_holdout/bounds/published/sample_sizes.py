@@ -15,10 +15,12 @@ from torch_holdout._shared.checks import (
     require_units,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import smallest_value
 from torch_holdout.bounds.published.transfer import moment_transfer_size
 
 
+@formula
 def laplace_error(units: int, epsilon: float, failure: float) -> float:
     r"""Return :math:`\alpha = \ln(1/\beta)/(n\varepsilon)`: how far Laplace noise moves an answer.
 
@@ -35,6 +37,7 @@ def laplace_error(units: int, epsilon: float, failure: float) -> float:
     return math.log(1 / failure) / (units * epsilon)
 
 
+@formula
 def laplace_size(
     queries: int, accuracy: float, failure: float, epsilon: float, delta: float | None = None
 ) -> float:
@@ -57,6 +60,7 @@ def laplace_size(
     return math.sqrt(8 * queries * math.log(1 / delta)) * share
 
 
+@formula
 def sparse_size(
     rounds: int,
     accuracy: float,
@@ -111,6 +115,7 @@ class EffectiveRoundsSize:
     total: float
 
 
+@formula
 def effective_rounds_size(rounds: int, tolerance: float, failure: float) -> EffectiveRoundsSize:
     r"""Return the sets that EffectiveRounds needs for r rounds of adaptivity.
 
@@ -151,6 +156,7 @@ class MultiplicativeWeightsSize:
     error: float
 
 
+@formula
 def multiplicative_weights_size(
     universe: int, queries: int, accuracy: float, failure: float, epsilon: float
 ) -> MultiplicativeWeightsSize:
@@ -175,6 +181,7 @@ def multiplicative_weights_size(
     return MultiplicativeWeightsSize(accuracy / 2, 2 * accuracy, updates, size, 3 * accuracy)
 
 
+@formula
 def laplace_population_size(queries: int, tolerance: float, failure: float) -> float:
     r"""Return n for m adaptive answers within tau of the *population*, by Theorem 9.
 
@@ -193,6 +200,7 @@ def laplace_population_size(queries: int, tolerance: float, failure: float) -> f
     return max(needed, laplace_size(queries, tolerance / 2, share, epsilon))
 
 
+@formula
 def lecture_size(queries: int, tolerance: float, failure: float) -> float:
     r"""Return n for k adaptive Laplace answers within alpha of the population, all at once.
 

@@ -17,10 +17,12 @@ from torch_holdout._shared.checks import (
     require_units,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import smallest_where
 from torch_holdout.accounting.compose import compose_advanced
 
 
+@formula
 def thresholdout_epsilon(
     budget: int, sigma: float, units: int, delta: float | None = None
 ) -> float:
@@ -50,6 +52,7 @@ def thresholdout_epsilon(
     return closed if proved else pure
 
 
+@formula
 def thresholdout_size_pure(budget: int, sigma: float, tolerance: float, failure: float) -> float:
     r"""Return :math:`n_0 = \max(2B/(\sigma\tau), \ln(6/\beta)/\tau^2)`.
 
@@ -64,6 +67,7 @@ def thresholdout_size_pure(budget: int, sigma: float, tolerance: float, failure:
     return max(2 * budget / (sigma * tolerance), math.log(6 / failure) / tolerance**2)
 
 
+@formula
 def thresholdout_size_approximate(
     budget: int, sigma: float, tolerance: float, failure: float
 ) -> float:
@@ -105,6 +109,7 @@ class ThresholdoutPlan:
         return min(self.size_pure, self.size_approximate)
 
 
+@formula
 def thresholdout_plan(
     *, tolerance: float, failure: float, queries: int, budget: int
 ) -> ThresholdoutPlan:
@@ -129,6 +134,7 @@ def thresholdout_plan(
     return ThresholdoutPlan(0.75 * tolerance, sigma, *sizes)
 
 
+@formula
 def thresholdout_tolerance(units: int, *, failure: float, queries: int, budget: int) -> float:
     """Return the smallest tolerance that Theorem 3.3 gives for a holdout; infinite if none below 1.
 

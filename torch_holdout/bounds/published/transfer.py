@@ -14,11 +14,13 @@ from torch_holdout._shared.checks import (
     require_units,
     require_whole,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout.bounds.transfer import information_mse, monitor_tolerance
 
 _LOG2_E = math.log2(math.e)
 
 
+@formula
 def pure_overfitting(epsilon: float, units: int, failure: float) -> float:
     r"""Return how often unlikely events happen when they are chosen with pure privacy.
 
@@ -40,6 +42,7 @@ def pure_overfitting(epsilon: float, units: int, failure: float) -> float:
     return min(1.0, 3 * math.sqrt(failure))
 
 
+@formula
 def pure_tolerance_two_sided(epsilon: float, units: int, failure: float) -> float:
     r"""Return ``pure_tolerance`` from one two-sided event instead of two one-sided ones.
 
@@ -57,6 +60,7 @@ def pure_tolerance_two_sided(epsilon: float, units: int, failure: float) -> floa
     return math.sqrt(max(from_failure, epsilon**2 + math.log(2) / (2 * units)))
 
 
+@formula
 def moment_transfer_size(tolerance: float, failure: float) -> tuple[float, float]:
     r"""Return (n, epsilon) of Theorem 9: that many examples, at most that epsilon, give tau.
 
@@ -73,6 +77,7 @@ def moment_transfer_size(tolerance: float, failure: float) -> tuple[float, float
     return 12 * math.log(4 / failure) / tolerance**2, tolerance / 2
 
 
+@formula
 def approximate_transfer_size(tolerance: float, failure: float) -> tuple[float, float, float]:
     r"""Return (n, epsilon, delta) for approximate privacy: Theorem 10, Theorem 2.4.
 
@@ -91,6 +96,7 @@ def approximate_transfer_size(tolerance: float, failure: float) -> tuple[float, 
     return 48 * math.log(4 / failure) / tolerance**2, tolerance / 4, delta
 
 
+@formula
 def expected_gap(epsilon: float, delta: float = 0.0) -> float:
     r"""Return :math:`e^\varepsilon - 1 + \delta`, a bound on :math:`|E[h] - E[P]|`.
 
@@ -105,6 +111,7 @@ def expected_gap(epsilon: float, delta: float = 0.0) -> float:
     return math.expm1(epsilon) + delta
 
 
+@formula
 def composed_tolerance(
     epsilon: float, delta: float, units: int, *, queries: int, error: float, failure: float
 ) -> tuple[float, float]:
@@ -128,6 +135,7 @@ def composed_tolerance(
     return distance + error, min(1.0, queries * failure + wrong)
 
 
+@formula
 def information_chebyshev(information: float, units: int, failure: float) -> float:
     r"""Return tau with :math:`P(|h - P| > \tau) \le \beta`, by Chebyshev from ``information_mse``.
 
@@ -139,6 +147,7 @@ def information_chebyshev(information: float, units: int, failure: float) -> flo
     return math.sqrt(information_mse(information, units) / failure)
 
 
+@formula
 def overfitting_from_information(bits: float, failure: float) -> float:
     r"""Return :math:`\min(1, 2^k \beta)`: how often a chosen event happens.
 
@@ -156,6 +165,7 @@ def overfitting_from_information(bits: float, failure: float) -> float:
     return 2.0**exponent if exponent < 0 else 1.0
 
 
+@formula
 def information_allowed(units: int, tolerance: float) -> tuple[float, float]:
     r"""Return the bits that keep a query within ``tolerance``, and how often that fails.
 
@@ -174,6 +184,7 @@ def information_allowed(units: int, tolerance: float) -> tuple[float, float]:
     return _LOG2_E * exponent, 2 * math.exp(-exponent)
 
 
+@formula
 def information_of_description(bits: float, failure: float) -> float:
     r"""Return :math:`k + \log_2(1/\beta)` bits for a result that can be written in k bits.
 

@@ -167,7 +167,7 @@ class PostgresBackend(Backend):
     def _upgrade(self) -> None:
         with self.begin(self._engine, reads_only=False) as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
-            upgrade(connection)
+            upgrade(connection, self.address)
             connection.commit()
 
     def _make_room(self, connection: sa.Connection) -> None:

@@ -167,7 +167,8 @@ def end(engine: sa.Engine, process: int) -> None:
 
 _engines: "WeakSet[sa.Engine]" = WeakSet()
 _inherited: list[Any] = []
-os.register_at_fork(after_in_child=_forget_connections)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forget_connections)
 
 
 def said(cause: BaseException | None) -> str:

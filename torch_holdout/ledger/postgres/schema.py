@@ -55,6 +55,12 @@ _DISABLED = """
     WHERE n.nspname = '{schema}' AND t.tgisinternal AND t.tgenabled <> 'O'"""
 
 
+_CHANGED = (
+    *("th_ledger", "th_holdouts", "th_records", "th_refusals"),
+    *("th_sketches", "th_header_end"),
+)
+
+
 def schema_problems(connection: sa.Connection, address: str) -> list[str]:
     """Return where the tables differ from those of a ledger."""
     relations = catalogue(connection, _RELATIONS)
@@ -103,8 +109,7 @@ def missing_privileges(connection: sa.Connection) -> list[tuple[str, str, str]]:
 def _needed(name: str) -> tuple[str, ...]:
     if name not in metadata.tables:
         return ()
-    counters = ("th_ledger", "th_holdouts", "th_records", "th_refusals")
-    changed = ("UPDATE",) if name in counters else ()
+    changed = ("UPDATE",) if name in _CHANGED else ()
     erased = ("DELETE",) if name == thresholds.name else ()
     return ("SELECT", "INSERT", *changed, *erased)
 

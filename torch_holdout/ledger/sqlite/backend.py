@@ -28,13 +28,13 @@ from torch_holdout.ledger.backend import (
     upgrade,
 )
 from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION
-from torch_holdout.ledger.sqlite.file_locks import turn
-from torch_holdout.ledger.sqlite.mounts import network_file_system
+from torch_holdout.ledger.sqlite.file_locks import POLLS, may_write, turn_of
+from torch_holdout.ledger.sqlite.mounts import is_shared, unsafe_file_system
+from torch_holdout.ledger.sqlite.names import draft_of, refuse_second_name
 
 DATABASE_ERRORS = (sa.exc.SQLAlchemyError, sqlite3.Error)
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100  # bytes of an SQLite file's header; the application id stands at 68
-_POLLS = (0.001, 0.002, 0.003, 0.005)  # seconds between tries; the last one is repeated
 
 
 class SqliteBackend(Backend):
@@ -52,18 +52,26 @@ class SqliteBackend(Backend):
 
     def connect(self, *, create: bool) -> sa.Engine:
         """Make the file if there is none, check it, and return an engine."""
-        self._refuse_network()
+        self._refuse_unsafe()
         if create and not self._path.exists():
             self._create()
-        self._check_file()
+        with turn_of(self._path).threads:
+            self._check_file()
         engine = _file_engine(self._path)
-        if self._check_content(engine) < SCHEMA_VERSION:
-            self._upgrade(engine)
+        with self.exclusive(reads_only=False):
+            if self._check_content(engine) < SCHEMA_VERSION:
+                self._upgrade(engine)
         return engine
 
+    def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
+        """Open a transaction, unless the file has a second name by now."""
+        turn = turn_of(self._path)
+        refuse_second_name(turn.path)
+        return super().begin(engine, reads_only=reads_only).execution_options(turn=turn)
+
     def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
-        """Let one thread of this process use the file at a time, readers too."""
-        return turn(self._path)
+        """Let one thread of one process use the file at a time, readers too."""
+        return turn_of(self._path).hold(reads_only=reads_only)
 
     def exists(self) -> bool:
         """Whether there is a file."""
@@ -71,8 +79,8 @@ class SqliteBackend(Backend):
 
     def reading(self) -> sa.Engine:
         """Return an engine that changes nothing, not even the file of an older version."""
-        self._refuse_network()
-        with turn(self._path):
+        self._refuse_unsafe()
+        with turn_of(self._path).threads:
             self._check_header()
         self._warn_of_readers()
         engine = _file_engine(self._path, access=self._reading_access())
@@ -95,7 +103,7 @@ class SqliteBackend(Backend):
     def _reading_access(self) -> str:
         # Where it may, SQLite is let write its own side files: without them it would not see what
         # others write, and would leave some behind.
-        if os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK):
+        if may_write(self._path):
             return "mode=rw"
         waiting = self._path.with_name(f"{self._path.name}-wal").exists()
         return "mode=ro" if waiting else "mode=ro&immutable=1"
@@ -114,8 +122,9 @@ class SqliteBackend(Backend):
 
     def _upgrade(self, engine: sa.Engine) -> None:
         try:
-            with engine.begin() as connection:
-                upgrade(connection)
+            with self.begin(engine, reads_only=False) as connection:
+                upgrade(connection, self.address)
+                connection.commit()
         except DATABASE_ERRORS as error:
             why = reason(error)
         else:
@@ -125,21 +134,26 @@ class SqliteBackend(Backend):
             f"the database refused ({why}). Nothing was changed."
         )
 
-    def _refuse_network(self) -> None:
-        kind = network_file_system(self._path)
+    def _refuse_unsafe(self) -> None:
+        kind = unsafe_file_system(self._path)
         if kind is not None:
+            what = (
+                f"on a network file system ({kind})"
+                if is_shared(kind)
+                else f"on a file system ({kind}) that is not known to be one: it may be a network's"
+            )
             raise LedgerError(
-                f"Expected the ledger {self._path} on a local disk, but it is on a network file "
-                f"system ({kind}), where SQLite's locks do not hold between machines and a budget "
-                f"could be spent twice. Use a local path, or PostgreSQL for many machines: "
-                f"postgresql+psycopg://user@host/database."
+                f"Expected the ledger {self._path} on a local disk, but it is {what}, where "
+                f"SQLite's locks do not hold between machines and a budget could be spent twice. "
+                f"Use a local path (in a container: a volume of its own machine), or PostgreSQL "
+                f"for many machines: postgresql+psycopg://user@host/database."
             )
 
     def _create(self) -> None:
         folder = self._path.parent
         if not folder.is_dir():
             raise LedgerError(f"Expected the folder {folder} to exist for the ledger; create it.")
-        draft = folder / f".{self._path.name}.{fresh_secret(8).hex()}.new"
+        draft = draft_of(self._path, fresh_secret(8).hex())
         try:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with contextlib.closing(sqlite3.connect(draft)) as plain:
@@ -227,9 +241,17 @@ def _file_engine(path: Path, *, access: str = "mode=rw") -> sa.Engine:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)
 
-    # No connection outlives its transaction: none is carried over a fork, and none loses its locks
-    # because this process opens and closes the file elsewhere, for a copy.
-    return sqlite_engine(creator=connect, poolclass=NullPool)
+    # No connection outlives its transaction: none is carried over a fork, and none is open beside
+    # another process's.
+    engine = sqlite_engine(creator=connect, poolclass=NullPool)
+
+    @sa.event.listens_for(engine, "commit")
+    def still_alone(connection: sa.Connection) -> None:
+        turn = connection.get_execution_options().get("turn")
+        if turn is not None:  # none is a draft's
+            turn.require_held()
+
+    return engine
 
 
 def sqlite_engine(**options: Any) -> sa.Engine:
@@ -280,7 +302,7 @@ def _begin_writing(driver: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if str(error) != "database is locked" or time.monotonic() > deadline:
                 raise
-        time.sleep(_POLLS[min(tries, len(_POLLS) - 1)])
+        time.sleep(POLLS[min(tries, len(POLLS) - 1)])
         tries += 1
     driver.execute(f"PRAGMA busy_timeout = {WAIT_SECONDS * 1000}").close()
 

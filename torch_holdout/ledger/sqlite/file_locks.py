@@ -1,33 +1,162 @@
-"""One thread of a process at a time on one SQLite file, and none across a fork.
+"""One transaction at a time on one SQLite file: among threads, processes, and never across a fork.
 
 POSIX drops all of a process's locks on a file when the process closes *any* of its handles to that
-file, and opening a ledger looks into its header first. Beside an open transaction of another
-thread, even of a reader, that would take the file from under it. A fork beside an open transaction
-would copy SQLite's own locks into the child.
+file, and SQLite uses such locks. A thread that copies the ledger, or uploads it as an artifact,
+takes them from an open transaction, even of a reader: another process would then write beside it.
+So every transaction, readers too, holds a lock of its own, on a file beside the ledger: ``flock``
+belongs to an open handle, not to the process, and ends with the process, however that ends.
+
+A fork beside an open transaction would copy SQLite's own locks into the child: it waits.
 """
 
 import contextlib
+import io
 import os
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-_guard = threading.Lock()
-_turns: dict[Path, threading.RLock] = {}
-_held: list[threading.RLock] = []
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.backend import WAIT_SECONDS, reason
+
+try:
+    import fcntl
+except ImportError:  # on Windows locks belong to a handle, SQLite's too
+    fcntl = None  # type: ignore[assignment]
+
+POLLS = (0.001, 0.002, 0.003, 0.005)  # seconds between tries; the last one is repeated
 
 
-def turn(path: Path) -> contextlib.AbstractContextManager[Any]:
-    """Return a lock that keeps the file from the other threads of this process, by any name of it.
+class Turn:
+    """The lock of one ledger file in this process, by any name of the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_path = path.with_name(f"{path.name}.lock")
+        self._file: io.FileIO | None = None
+        self._depth = 0
+        self.process = os.getpid()
+        self.threads = threading.RLock()
+
+    @contextlib.contextmanager
+    def hold(self, *, reads_only: bool) -> Iterator["Turn"]:
+        """Keep every other thread and process from the file; a thread may nest."""
+        with self.threads:
+            self._depth += 1
+            try:
+                if self._file is None and fcntl is not None:
+                    self._file = self._locked(reads_only)
+                yield self
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._release()
+
+    def require_held(self) -> None:
+        """Raise, before a commit, if the lock no longer keeps others out."""
+        if os.getpid() != self.process:
+            why = "a transaction was carried over a fork"
+        elif self._file is not None and not self._is_current(self._file):
+            why = f"{self._lock_path.name} was deleted; leave it where it is"
+        else:
+            return
+        raise LedgerError(
+            f"Expected to be alone on the ledger {self.path} until the commit, but {why}. Nothing "
+            f"was released or charged."
+        )
+
+    def _release(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if os.getpid() == self.process:  # else it is the parent's lock, of a copied handle
+            fcntl.flock(file, fcntl.LOCK_UN)  # a child may have a copy, so closing is not enough
+        file.close()
+
+    def _locked(self, reads_only: bool) -> io.FileIO | None:
+        deadline, tries = time.monotonic() + WAIT_SECONDS, 0
+        while True:
+            try:
+                file = self._opened()
+            except OSError as error:
+                if reads_only and self.path.exists() and not may_write(self.path):
+                    return None  # such a reader changes nothing, not even SQLite's side files
+                raise self._unusable(error) from None
+            if self._taken(file):
+                return file
+            file.close()
+            if time.monotonic() > deadline:
+                raise LedgerError(
+                    f"Expected the ledger {self.path} to be free within {WAIT_SECONDS} seconds, "
+                    f"but another process holds it. Try again. Nothing was released or charged."
+                )
+            time.sleep(POLLS[min(tries, len(POLLS) - 1)])
+            tries += 1
+
+    def _opened(self) -> io.FileIO:
+        """Open the lock file; make it with the ledger's owner and mode if there is none."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(FileNotFoundError):
+            return io.FileIO(os.open(self._lock_path, flags))
+        ledger = self.path.stat()
+        with contextlib.suppress(FileExistsError):
+            file = io.FileIO(os.open(self._lock_path, flags | os.O_CREAT | os.O_EXCL, 0o600))
+            with contextlib.suppress(PermissionError):
+                os.fchmod(file.fileno(), ledger.st_mode & 0o666)
+                os.fchown(file.fileno(), ledger.st_uid, ledger.st_gid)
+            return file
+        return io.FileIO(os.open(self._lock_path, flags))
+
+    def _taken(self, file: io.FileIO) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._unusable(error) from None
+        return self._is_current(file)
+
+    def _is_current(self, file: io.FileIO) -> bool:
+        """Whether others would lock the same file: someone may have deleted it."""
+        own = os.fstat(file.fileno())
+        try:
+            named = os.stat(self._lock_path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino)
+
+    def _unusable(self, error: OSError) -> LedgerError:
+        return LedgerError(
+            f"Expected to lock the ledger {self.path} by the file {self._lock_path.name} beside "
+            f"it, but the file system refused ({reason(error)}). Use a folder on a local disk "
+            f"that you may write to. Nothing was released or charged."
+        )
+
+
+def turn_of(path: Path) -> Turn:
+    """Return this process's lock of a ledger file, the same one for any name of the file.
 
     Example:
-        >>> with turn(Path("ledger.db")), turn(Path("./ledger.db")):
-        ...     print("the same thread may nest")
-        the same thread may nest
+        >>> turn_of(Path("ledger.db")) is turn_of(Path("./ledger.db"))
+        True
     """
     known = path.resolve()
     with _guard:
-        return _turns.setdefault(known, threading.RLock())
+        turn = _turns.get(known)
+        if turn is None or turn.process != os.getpid():
+            turn = _turns[known] = Turn(known)
+        return turn
+
+
+def may_write(path: Path) -> bool:
+    """Whether SQLite could change a ledger or make its side files."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+_guard = threading.Lock()
+_turns: dict[Path, Turn] = {}
+_held: list[threading.RLock] = []
 
 
 def _before_fork() -> None:
@@ -35,7 +164,7 @@ def _before_fork() -> None:
     taken: set[int] = set()
     while True:
         with _guard:
-            new = [lock for lock in _turns.values() if id(lock) not in taken]
+            new = [turn.threads for turn in _turns.values() if id(turn.threads) not in taken]
         if not new:
             return
         for lock in new:
@@ -56,6 +185,7 @@ def _after_in_child() -> None:
     _held.clear()
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )

@@ -1,6 +1,7 @@
-"""Which file system a path is on, to keep SQLite off those that machines share."""
+"""Where a path is mounted, to keep SQLite off what machines share and off files with two names."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -13,20 +14,34 @@ _SHARED = re.compile(
     "dbfs|onedata).*",
     re.DOTALL,
 )
+# A type that is not here is refused: nobody knows whether its locks hold, or who else has it.
+_LOCAL = re.compile(
+    "ext[234]|xfs|btrfs|zfs|f2fs|bcachefs|jfs|reiserfs|reiser4|nilfs2|ufs|ubifs|jffs2|"
+    "tmpfs|ramfs|rootfs|devtmpfs|overlay|overlayfs|aufs|shiftfs|simfs|lxfs|wslfs|ecryptfs|"
+    "apfs|hfs|hfsplus|ntfs|ntfs3|vfat|msdos|exfat|squashfs|erofs|iso9660|udf|"
+    "fuseblk|fuse[.](ntfs|ntfs-3g|exfat|exfat-fuse|fuse-overlayfs|mergerfs)"
+)
 
 
-def network_file_system(path: Path) -> str | None:
-    """Name the network file system that a path is on; None for a local or an unknown one.
+def unsafe_file_system(path: Path) -> str | None:
+    """Name the file system that a path is on unless it is known to be local.
 
     Linux says it in a table. Elsewhere nothing is known, and nothing is refused.
     """
     try:
-        table = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
-        real = path.resolve()
+        kind = file_system(_mount_table(), path.resolve())
     except (OSError, RuntimeError):
         return None
-    kind = file_system(table, real)
-    return kind if kind is not None and is_shared(kind) else None
+    return None if kind is None or is_local(kind) else kind
+
+
+def is_mount_point(path: Path) -> bool:
+    """Whether a resolved path is itself mounted: a file, by a bind mount into a container."""
+    try:
+        table = _mount_table()
+    except OSError:
+        return False
+    return any(point == str(path) for point, _ in _mounts(table) if path.name in point)
 
 
 def file_system(table: str, path: Path) -> str | None:
@@ -39,25 +54,45 @@ def file_system(table: str, path: Path) -> str | None:
         'ext4'
     """
     kind, longest = None, -1
-    for line in table.split("\n"):
-        before, separator, after = line.partition(" - ")
-        fields, kinds = before.split(" "), after.split(" ")
-        if not separator or len(fields) < 5:
-            continue
-        point = Path(_unescaped(fields[4]))
+    for mounted, of_kind in _mounts(table):
+        point = Path(mounted)
         if path.is_relative_to(point) and len(point.parts) >= longest:
-            kind, longest = kinds[0], len(point.parts)
+            kind, longest = of_kind, len(point.parts)
     return kind
 
 
-def is_shared(kind: str) -> bool:
-    """Whether several machines may have a file system of this type.
+def is_local(kind: str) -> bool:
+    """Whether a file system of this type is known to belong to one machine.
 
     Example:
-        >>> is_shared("nfs4"), is_shared("fuse.sshfs"), is_shared("ext4"), is_shared("fuseblk")
+        >>> is_local("ext4"), is_local("overlay"), is_local("virtiofs"), is_local("fuse.unheard-of")
         (True, True, False, False)
     """
+    return _LOCAL.fullmatch(kind.lower()) is not None
+
+
+def is_shared(kind: str) -> bool:
+    """Whether a file system of this type is known to be shared by machines.
+
+    Example:
+        >>> is_shared("nfs4"), is_shared("fuse.sshfs"), is_shared("ext4")
+        (True, True, False)
+    """
     return _SHARED.fullmatch(kind.lower()) is not None
+
+
+def _mount_table() -> str:
+    return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _mounts(table: str) -> Iterator[tuple[str, str]]:
+    """Yield the mount points and their types."""
+    for line in table.split("\n"):
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ", 5)
+        if separator and len(fields) >= 5:
+            point = _unescaped(fields[4]) if "\\" in fields[4] else fields[4]
+            yield point, after.split(" ", 1)[0]
 
 
 def _unescaped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,7 @@ from torch_holdout.prediction.ensemble.requirements import (
     require_parts,
     require_scheduler,
     require_separate_members,
+    require_stored_parts,
 )
 from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
@@ -60,6 +61,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     current_epoch: int
     log: Any
     trainer_class: ClassVar[Any] = object  # the namespace's Trainer
+    _answering: Prober | None = None  # made when it is first needed; not copied, not pickled
 
     def __init__(
         self,
@@ -160,21 +162,25 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         """Return every member's raw output [r, B, ...], for the curator: they are private."""
         return torch.cat(list(self.output_chunks(x)))
 
+    def public_outputs(self, x: Any) -> Tensor:
+        """Return the output [B, ...] of a member with fresh weights: public, also if it raises."""
+        self._require_whole()
+        pattern = self._public_twin().answer(x)
+        self.num_outputs = self.num_outputs or (int(pattern.shape[1]) if pattern.ndim > 1 else 1)
+        return pattern
+
     def output_chunks(self, x: Any) -> Iterator[Tensor]:
         """Yield raw outputs [m, B, ...] of a few members at a time, in eval mode: private."""
-        self._require_whole()
+        return self.member_chunks(x, self.public_outputs(x))
+
+    def member_chunks(self, x: Any, pattern: Tensor) -> Iterator[Tensor]:
+        """Yield raw outputs like the twin's, ``pattern``; a member that fails gives NaN."""
         training = [module for module in self.members.modules() if module.training]
         self.members.eval()
         try:
             with torch.no_grad():
                 backend = self._inference_backend(x)
-                for chunk in output_chunks(
-                    self.members, x, backend, self.chunk_size, lambda: self._twin().answer(x)
-                ):
-                    self.num_outputs = self.num_outputs or (
-                        int(chunk.shape[2]) if chunk.ndim > 2 else 1
-                    )
-                    yield chunk
+                yield from output_chunks(self.members, x, backend, self.chunk_size, pattern)
         finally:
             for module in training:
                 module.training = True
@@ -289,12 +295,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Raise unless the weights belong to this partition."""
         stored = checkpoint.get(_CHECKPOINT, {})
-        if stored.get("partition") != self.partition.identity():
-            raise InvalidArgumentError(
-                f"Expected a checkpoint of the same partition ({self.partition}), but it has "
-                f"another: trained on, a record would be in two members. Pass the Partition it was "
-                f"trained with."
-            )
+        require_stored_parts(self.partition, stored.get("partition"))
         self.num_outputs = stored.get("num_outputs") or self.num_outputs
 
     def own_members(self, members: range, *, whole: bool) -> None:
@@ -305,6 +306,16 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     def _twin(self) -> Prober:
         # Fresh members, whose failures are public.
         return Prober(self._model_fn, self.members, self.seed)
+
+    def _public_twin(self) -> Prober:
+        """Return the twin that is asked before each batch of queries, made once."""
+        if self._answering is None or not self._answering.is_like(self.members):
+            self._answering = self._twin()
+        return self._answering
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = cast(dict[str, Any], super().__getstate__())  # type: ignore[no-untyped-call]
+        return {name: value for name, value in state.items() if name != "_answering"}
 
     def _require_whole(self) -> None:
         if self._partial:
@@ -330,7 +341,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             return "loop"
         device = next(self.members.parameters()).device.type
         if device not in self._inference:
-            self._inference[device] = self._twin().inference_backend(x)
+            self._inference[device] = self._public_twin().inference_backend(x)
         return self._inference[device]
 
     def _quietly(self, action: Callable[[], _Result]) -> _Result:

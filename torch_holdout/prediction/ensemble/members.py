@@ -1,5 +1,6 @@
 """Members as one module: their tensors stacked, their steps taken together or one by one."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -13,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_holdout._noise.generators import lent_generator, lent_generators
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.prediction.mechanisms.votes import vote_table
+from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 
 Backend = Literal["vmap", "loop"]
 Loss = Callable[[Any, Any], Tensor]
@@ -33,13 +34,13 @@ def stack_members(model_fn: ModelFactory, num_members: int, seed: int) -> nn.Mod
         {'weight': (5, 2, 3), 'bias': (5, 2)}
     """
     template = _initial(model_fn, seed, 0)
+    first = tensors_by_name(template)
     stacked = {
-        name: value.detach().new_empty((num_members, *value.shape))
-        for name, value in _state(template).items()
+        name: value.detach().new_empty((num_members, *value.shape)) for name, value in first.items()
     }
     for member in range(num_members):
         model = template if member == 0 else _initial(model_fn, seed, member)
-        own = _state(model)
+        own = tensors_by_name(model)
         if {n: (v.shape, v.dtype) for n, v in own.items()} != {
             n: (v.shape[1:], v.dtype) for n, v in stacked.items()
         }:
@@ -48,9 +49,15 @@ def stack_members(model_fn: ModelFactory, num_members: int, seed: int) -> nn.Mod
                 "shapes or types of its parameters and buffers differ between two calls."
             )
         for name, value in own.items():
+            if member and value is first[name]:
+                raise InvalidArgumentError(
+                    f"Expected `model_fn` to return a new model every time, but two models share "
+                    f"{name!r}. Make all layers inside `model_fn`, or copy.deepcopy what they have "
+                    f"in common."
+                )
             stacked[name][member].copy_(value.detach())
     # In place, so that tied weights stay tied and layers that list their weights still find them.
-    for name, value in _state(template).items():
+    for name, value in first.items():
         value.data = stacked[name]
     return template
 
@@ -200,19 +207,19 @@ def output_chunks(
     x: Any,
     backend: Backend,
     chunk_size: int | None = None,
-    twin: Callable[[], Tensor] | None = None,
+    pattern: Tensor | None = None,
 ) -> Iterator[Tensor]:
     """Yield the members' outputs [m, B, ...], a few members at a time.
 
-    ``twin`` answers the queries with public weights. If it can and a member cannot, that member's
-    failure is a fact about its records: it gives NaN instead, silently.
+    ``pattern`` is the answer of a twin with public weights. If a member gives no such tensor, that
+    is a fact about its records: it gives NaN instead, silently. Without a pattern it raises.
 
     Example:
         >>> stacked = stack_members(lambda: nn.Linear(3, 2), 5, seed=0)
         >>> [tuple(part.shape) for part in output_chunks(stacked, torch.ones(4, 3), "vmap", 2)]
         [(2, 4, 2), (2, 4, 2), (1, 4, 2)]
     """
-    state = _state(template)
+    state = tensors_by_name(template)
     members = len(next(iter(state.values())))
     if chunk_size is None:
         elements = sum(leaf.numel() for leaf in tree_leaves(x) if isinstance(leaf, Tensor))
@@ -221,19 +228,12 @@ def output_chunks(
         chunk_size = 1
     for start in range(0, members, chunk_size):
         own = {name: value[start : start + chunk_size] for name, value in state.items()}
-        failed = False
-        try:
-            outputs = _outputs(template, own, x)
-        except Exception as error:
-            if twin is None or isinstance(error, InvalidArgumentError):
-                raise
-            failed = True
-        if failed and twin is not None:  # outside the handler: its error must not come along
-            outputs = _outputs_or_nan(template, own, x, twin())
-        yield outputs
+        yield _outputs(template, own, x) if pattern is None else _like(pattern, template, own, x)
 
 
 def _outputs(template: nn.Module, own: State, x: Any) -> Tensor:
+    # A copy: what one member writes into its input is nothing for the others, or for the caller.
+    x = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, x)
     if len(next(iter(own.values()))) == 1:
         one = {name: value[0] for name, value in own.items()}
         return _require_tensor(functional_call(template, one, (x,)))[None]
@@ -241,17 +241,17 @@ def _outputs(template: nn.Module, own: State, x: Any) -> Tensor:
     return _require_tensor(run(own))
 
 
-def _outputs_or_nan(template: nn.Module, own: State, x: Any, pattern: Tensor) -> Tensor:
-    """Ask members one by one; one that fails gives NaN in the shape of the twin's output."""
-
-    def output(member: int) -> Tensor:
-        try:
-            one = {name: value[member : member + 1] for name, value in own.items()}
-            return _outputs(template, one, x)[0]
-        except Exception:
-            return torch.full_like(pattern, torch.nan)
-
-    return torch.stack([output(member) for member in range(len(next(iter(own.values()))))])
+def _like(pattern: Tensor, template: nn.Module, own: State, x: Any) -> Tensor:
+    """Return outputs like the twin's; if not all are, ask one by one, and put NaN for failures."""
+    members = len(next(iter(own.values())))
+    with contextlib.suppress(Exception):
+        outputs = _outputs(template, own, x)
+        if is_like(outputs, pattern):
+            return outputs
+    if members == 1:
+        return without_numbers(pattern)[None]
+    ones = [{name: row[k : k + 1] for name, row in own.items()} for k in range(members)]
+    return torch.cat([_like(pattern, template, one, x) for one in ones])
 
 
 def convolves_much(template: nn.Module, x: Any, *, training: bool) -> bool:
@@ -284,7 +284,7 @@ class VoteCounter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the counts."""
-        state = _state(self.members)
+        state = tensors_by_name(self.members)
         if self._loop:
             rows = {name: value.unbind(0) for name, value in state.items()}
             members = [
@@ -321,7 +321,7 @@ def _initial(model_fn: ModelFactory, seed: int, member: int) -> nn.Module:
                 f"Expected members that share nothing, but {name!r} is a SyncBatchNorm, which "
                 f"averages over processes. Use BatchNorm or GroupNorm."
             )
-    for name, value in _state(model).items():
+    for name, value in tensors_by_name(model).items():
         if is_lazy(value):
             raise InvalidArgumentError(
                 f"Expected `model_fn` to return a model with all its weights, but {name!r} is not "
@@ -332,7 +332,8 @@ def _initial(model_fn: ModelFactory, seed: int, member: int) -> nn.Module:
     return model
 
 
-def _state(module: nn.Module) -> State:
+def tensors_by_name(module: nn.Module) -> State:
+    """Return the parameters and buffers of a module."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 

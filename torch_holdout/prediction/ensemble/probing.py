@@ -17,6 +17,7 @@ from torch_holdout.prediction.ensemble.members import (
     convolves_much,
     output_chunks,
     stack_members,
+    tensors_by_name,
 )
 
 _log = logging.getLogger("torch_holdout")
@@ -50,13 +51,17 @@ class Prober:
 
     def __init__(self, model_fn: ModelFactory, like: nn.Module, seed: int) -> None:
         self._twins = stack_members(model_fn, 2, seed)
-        reference = next(like.parameters())
-        self._twins.to(reference.device)
-        if reference.is_floating_point():
-            self._twins.to(reference.dtype)
+        self._like = types_and_devices(like)
+        for name, value in tensors_by_name(self._twins).items():
+            dtype, device = self._like.get(name, (value.dtype, value.device))
+            value.data = value.data.to(device=device, dtype=dtype)
         for own, other in zip(self._twins.modules(), like.modules(), strict=False):
             own.training = other.training
-        self._device = reference.device
+        self._device = next(like.parameters()).device
+
+    def is_like(self, members: nn.Module) -> bool:
+        """Whether the members' tensors have the types and devices that these were made with."""
+        return self._like == types_and_devices(members)
 
     def training(self, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
         """Try a step on zeros shaped like one member's ``pair``; log why a slow way is taken."""
@@ -114,6 +119,16 @@ class Prober:
         except Exception as error:
             return _told(error)
         return ""
+
+
+def types_and_devices(module: nn.Module) -> dict[str, tuple[torch.dtype, torch.device]]:
+    """Return the type and the device of every parameter and buffer.
+
+    Example:
+        >>> types_and_devices(nn.Linear(2, 1, bias=False))
+        {'weight': (torch.float32, device(type='cpu'))}
+    """
+    return {name: (value.dtype, value.device) for name, value in tensors_by_name(module).items()}
 
 
 def _copied(loss: Loss) -> Loss:

@@ -1,11 +1,12 @@
 """Checks of a fit: no record may reach every member, and no error may tell of a record."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.prediction.ensemble.data import PartitionedDataHooks, ShardsMembers
 from torch_holdout.prediction.ensemble.members import Loss
 from torch_holdout.prediction.ensemble.probing import IGNORED
@@ -73,10 +74,32 @@ def require_parts(datamodule: Any, partition: Partition) -> None:
     """Raise unless the data is partitioned as the ensemble is."""
     if not isinstance(datamodule, PartitionedDataHooks):
         raise other_batches()
-    if datamodule.parts.identity() != partition.identity():
+    parts = datamodule.parts
+    if parts != partition and partition.compare(parts.identity()) != "same":
         raise InvalidArgumentError(
-            f"Expected the data in the ensemble's parts ({partition}), but the data "
-            f"module's are others ({datamodule.parts}). Pass both the same Partition."
+            f"Expected the data in the ensemble's parts ({partition}), but the data module's are "
+            f"others ({parts}). Pass both the same Partition."
+        )
+
+
+def require_stored_parts(partition: Partition, stored: object) -> None:
+    """Raise unless a checkpoint's members were trained on these parts; warn if that is unsure."""
+    likeness = partition.compare(stored)
+    if likeness == "by name":
+        warnings.warn(
+            f"The key function of this checkpoint's partition was compared by its name only "
+            f"({partition}): the checkpoint is of version 0.1.0 or of another version of Python. "
+            f"Make sure that the function is the same; else a record is in two members, and no "
+            f"epsilon holds. A checkpoint that is saved now can be compared.",
+            HoldoutWarning,
+            stacklevel=2,
+        )
+    elif likeness != "same":
+        function = "another key function of that name (code, defaults or closure)"
+        what = "another" if likeness == "other" else function
+        raise InvalidArgumentError(
+            f"Expected a checkpoint of the same partition ({partition}), but it has {what}: "
+            f"trained on, a record would be in two members. Pass the Partition it was trained with."
         )
 
 

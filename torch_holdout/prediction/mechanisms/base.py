@@ -7,18 +7,20 @@ Example:
     tensor([2])
 """
 
+import contextlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, TypeVar, final
 
+import torch
 from torch import Tensor
 
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_whole
 from torch_holdout.accounting import Charge, largest_parameter
-from torch_holdout.prediction.mechanisms.votes import vote_table
+from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 from torch_holdout.prediction.neighbours import Neighbours
 
 NO_CONSENSUS = -1  # a mechanism's own abstention: answered, charged
@@ -46,8 +48,20 @@ class Voters(ABC):
         """Which change of the training records is protected."""
 
     @abstractmethod
+    def public_outputs(self, inputs: Any) -> Tensor:
+        """Return the outputs ``[B, ...]`` of a model with public weights, the members' twin.
+
+        It is asked before any member: it alone may raise, because its failure tells of the queries
+        and of nothing else.
+        """
+
+    @abstractmethod
     def output_chunks(self, inputs: Any) -> Iterator[Tensor]:
         """Yield raw outputs ``[m, B, ...]`` of a few members at a time, without gradients."""
+
+    def member_chunks(self, inputs: Any, pattern: Tensor) -> Iterator[Tensor]:
+        """Yield raw outputs like ``pattern``, the twin's, of a few members at a time."""
+        return self.output_chunks(inputs)
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -101,12 +115,29 @@ class PredictionMechanism(ABC):
         It raises for a shape, never for a value.
         """
 
-    def total_table(self, voters: Voters, inputs: Any) -> Tensor | None:
-        """Add up the tables of all members. Raw; None if there are no outputs."""
+    def public_table(self, voters: Voters, inputs: Any) -> Tensor:
+        """Return the table of the members' twin; it raises if the queries are wrong."""
+        return self.table(voters.public_outputs(inputs)[None])
+
+    def total_table(self, voters: Voters, inputs: Any) -> Tensor:
+        """Add up the tables of all members. Raw.
+
+        The public twin is asked first, and only it can make this raise. Afterwards an error would
+        tell of the records, for free: a member that fails, or gives something else than the twin
+        did, counts as one whose outputs are not numbers.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a member's warning may quote what it has computed
-            total = sum(self.table(outputs) for outputs in voters.output_chunks(inputs))
-        return total if isinstance(total, Tensor) else None
+            pattern = voters.public_outputs(inputs)
+            absent = self.table(without_numbers(pattern)[None])
+            total, heard = torch.zeros_like(absent), 0
+            with contextlib.suppress(Exception):
+                for outputs in voters.member_chunks(inputs, pattern):
+                    if not is_like(outputs, pattern):
+                        break
+                    total = total + self.table(outputs)
+                    heard += len(outputs)
+        return total + max(voters.num_parts - heard, 0) * absent
 
     @abstractmethod
     def charge(self, setting: Setting) -> Charge:

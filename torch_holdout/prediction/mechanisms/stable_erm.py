@@ -170,9 +170,11 @@ class StableERM(PredictionMechanism):
         """Raise unless the model is a stable model that was trained for this problem."""
         identity = voters.identity()
         if identity != self.problem.identity():
+            stable = identity.get("kind") == self.problem.identity()["kind"]
             raise HoldoutMismatchError(
-                f"Expected a model of {self.problem.identity()}, but got one of {identity}. Its "
-                f"noise would not protect that model's records: build it with `model.problem`."
+                f"Expected a model of {self.problem.identity()}, but got "
+                f"{f'one of {identity}' if stable else type(voters).__name__}. Its noise would not "
+                f"protect that model's records: build it with `model.problem`."
             )
 
     def table(self, outputs: Tensor) -> Tensor:

@@ -73,6 +73,32 @@ def require_table(table: Tensor, width: int) -> None:
         )
 
 
+def is_like(outputs: object, pattern: Tensor) -> bool:
+    """Whether outputs [members, ...] have the twin's shape, type and device; no value is read.
+
+    Example:
+        >>> is_like(torch.zeros(5, 2, 3), torch.zeros(2, 3)), is_like(torch.zeros(5, 1, 3), "no")
+        (True, False)
+    """
+    return (
+        isinstance(outputs, Tensor)
+        and isinstance(pattern, Tensor)
+        and outputs.shape[1:] == pattern.shape
+        and (outputs.dtype, outputs.layout) == (pattern.dtype, pattern.layout)
+        and outputs.device == pattern.device
+    )
+
+
+def without_numbers(pattern: Tensor) -> Tensor:
+    """Return what counts for a member that fails: NaN; for whole numbers, which have none, 0.
+
+    Example:
+        >>> without_numbers(torch.ones(2)), without_numbers(torch.ones(2, dtype=torch.int64))
+        (tensor([nan, nan]), tensor([0, 0]))
+    """
+    return torch.full_like(pattern, torch.nan if pattern.is_floating_point() else 0)
+
+
 def in_double(table: Tensor) -> Tensor:
     """Return a table in double precision, on the host where the device has none.
 

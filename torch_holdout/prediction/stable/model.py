@@ -1,5 +1,6 @@
 """One strongly convex linear model: stable enough that noise on its scores protects a record."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from torch_holdout._fingerprints.hashing import UnknownContentError, digest
 from torch_holdout._shared.checks import require_instance, require_whole
-from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
+from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.stable.fit import minimise
@@ -47,7 +49,8 @@ class StableModel(nn.Module, Voters):
         problem.require_features(num_features)
         self.problem = problem
         self.num_outputs: int | None = problem.num_outputs
-        self._certified = False
+        self._certificate: str | None = None  # a digest of the certified weights and their problem
+        self._loaded: list[Any] = []  # the weights of a state while it is loaded
         self.weights = _frozen(torch.zeros((problem.num_outputs, num_features)).double())
 
     @property
@@ -64,20 +67,20 @@ class StableModel(nn.Module, Voters):
         """Return the public facts of the objective, and nothing of the weights."""
         return self.problem.identity()
 
+    @property
+    def certified(self) -> bool:
+        """Whether the weights are, bit for bit, those that were certified for this problem."""
+        return self._certificate is not None and self._certificate == self._digest()
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the raw scores [B, K] of queries [B, ...]; they are private."""
-        if not self._certified:
-            raise InvalidArgumentError(
-                "Expected a trained model, but its weights are not certified. Make it with "
-                "`fit_stable_model`, or load the state of one that was."
-            )
-        features = cut_features(x, self.problem.feature_bound).to(self.weights.device)
-        if features.shape[1] != self.weights.shape[1]:
-            raise InvalidArgumentError(
-                f"Expected queries of {self.weights.shape[1]} features, but got "
-                f"{features.shape[1]}."
-            )
+        features = self._features(x)
         return features @ self.weights.T
+
+    def public_outputs(self, inputs: Tensor) -> Tensor:
+        """Return the scores of weights that are all zero; it raises if the queries are wrong."""
+        features = self._features(inputs)
+        return features @ torch.zeros_like(self.weights).T
 
     def output_chunks(self, inputs: Tensor) -> Iterator[Tensor]:
         """Yield the raw scores [1, B, K] of the one member, without gradients."""
@@ -86,17 +89,90 @@ class StableModel(nn.Module, Voters):
         yield scores[None]
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the problem that the weights were certified for."""
-        return {"problem": self.identity(), "certified": self._certified}
+        """Return the problem and the certificate; a state that holds weights is secret anyway."""
+        certificate = self._certificate if self.certified else None
+        return {
+            "problem": self.identity(),
+            "certified": certificate is not None,
+            "certificate": certificate,
+        }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Raise unless the weights solve this problem."""
+        """Raise unless the weights, which are loaded by now, are those that were certified."""
+        self._certificate = None
         if state["problem"] != self.identity():
             raise HoldoutMismatchError(
                 f"Expected weights of {self.identity()}, but got weights of {state['problem']}. "
                 f"Build the model with the problem they were trained for."
             )
-        self._certified = bool(state["certified"])
+        if not state["certified"]:
+            return
+        if "certificate" not in state:
+            self._certify_on_trust(self._loaded)
+        elif state["certificate"] == self._digest():
+            self._certificate = state["certificate"]
+        else:
+            raise HoldoutMismatchError(
+                "Expected the weights that were certified, bit for bit in double precision, but "
+                "got others: the state was converted, edited or loaded in part. Load the state as "
+                "`state_dict()` returned it. The model is not certified and answers nothing."
+            )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if self.__dict__.pop("_certified", None) is not None:  # a pickle of version 0.1.0
+            self._certificate = None
+            if state["_certified"]:
+                self._certify_on_trust([self.weights])
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        self._loaded = [state_dict[key] for key in (f"{prefix}weights",) if key in state_dict]
+        try:
+            super()._load_from_state_dict(state_dict, prefix, *rest)
+        finally:
+            self._loaded = []
+
+    def _certify_on_trust(self, loaded: list[Any]) -> None:
+        """Certify what version 0.1.0 saved: it kept no digest, only that there is a certificate."""
+        if not loaded or loaded[0].dtype != torch.float64 or not self._holds(loaded[0]):
+            raise HoldoutMismatchError(
+                "Expected certified weights in double precision, but the state has none. Load the "
+                "state as `state_dict()` returned it. The model is not certified and answers "
+                "nothing."
+            )
+        self._certificate = self._digest()
+        warnings.warn(
+            "These weights were saved by version 0.1.0, which kept no digest of them: that nobody "
+            "changed them since they were certified is taken on trust. Save them again.",
+            HoldoutWarning,
+            stacklevel=2,
+        )
+
+    def _holds(self, weights: Tensor) -> bool:
+        return torch.equal(self.weights.detach().cpu(), weights.detach().cpu())
+
+    def _digest(self) -> str:
+        try:
+            return digest([self.problem.identity(), self.weights.detach()]).hex()
+        except UnknownContentError:  # no dense weights any more
+            return ""
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return the queries' features, cut; raise if they, or this model's weights, are wrong."""
+        if not self.certified:
+            raise InvalidArgumentError(
+                "Expected certified weights, but this model's are not certified: it was not "
+                "trained, or its weights have been changed since (edited, converted, or loaded in "
+                "part). Make it with `fit_stable_model`, or load the whole state of one that was. "
+                "Nothing was charged."
+            )
+        features = cut_features(x, self.problem.feature_bound).to(self.weights.device)
+        if features.shape[1] != self.weights.shape[1]:
+            raise InvalidArgumentError(
+                f"Expected queries of {self.weights.shape[1]} features, but got "
+                f"{features.shape[1]}. Nothing was charged."
+            )
+        return features
 
     def _apply(self, fn: Any, recurse: bool = True) -> "StableModel":
         """Move the weights and keep their precision: rounding them would undo the certificate."""
@@ -140,7 +216,7 @@ def fit_stable_model(
     model = StableModel(problem, features.shape[1])
     with torch.no_grad():
         model.weights = _frozen(minimise(problem, features, targets, max_iterations))
-    model._certified = True
+    model._certificate = model._digest()
     return model.eval()
 
 

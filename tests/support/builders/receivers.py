@@ -1,0 +1,163 @@
+"""Objects whose methods are called with random arguments, and which calls are not made, and why."""
+
+import functools
+
+import torch
+import torch_holdout as th
+from torch_holdout import accounting, audit, bounds, ledger, prediction, tuning
+from torch_holdout.lightning import HoldoutGuard
+from torch_holdout.mechanisms import Release
+
+from support.builders.ensembles import PARTS, data, ensemble
+from support.builders.holdouts import make_holdout
+from support.builders.mechanisms import MECHANISMS
+from support.builders.predictors import LABELS, make
+from support.builders.samples import (
+    CHARGES,
+    answer_of,
+    asked,
+    fresh_name,
+    fresh_trial,
+    predictor,
+    shared_holdout,
+    shared_ledger,
+    shared_report,
+    shared_stable_model,
+    trained_holdout,
+)
+from support.builders.stable import problem_of
+
+LIGHTNING = "Lightning or torch calls it, with its own objects"
+ABSTRACT = "abstract; its methods are called on every mechanism"
+SKIPPED = {
+    "HoldoutGuard.": LIGHTNING,
+    "MemberParallelStrategy.": LIGHTNING,
+    "PartitionedDataModule.on_": LIGHTNING,
+    "PartitionedEnsemble.backward": LIGHTNING,
+    "PartitionedEnsemble.configure_": LIGHTNING,
+    "PartitionedEnsemble.look_at_batch": LIGHTNING,
+    "PartitionedEnsemble.on_": LIGHTNING,
+    "PartitionedEnsemble.own_members": LIGHTNING,
+    "PartitionedEnsemble.setup": LIGHTNING,
+    "PartitionedEnsemble.training_step": LIGHTNING,
+    "PartitionedEnsemble.verify_isolation": "trains two ensembles",
+    "PrivatePredictor.on_": LIGHTNING,
+    "ReusableHoldoutMetric.plot": "matplotlib draws it",
+    "StableModel.set_extra_state": LIGHTNING,
+    "Mechanism": ABSTRACT,
+    "Mechanism.": ABSTRACT,
+    "PredictionMechanism": ABSTRACT,
+    "PredictionMechanism.": ABSTRACT,
+    "Refusal.fits": "reads a row of the ledger's own table",
+    "Summary.": "reads a row of the ledger's own table",
+    "BoundedMean.total": "of Blockwise only",
+    "CrossEntropy.total": "of Blockwise only",
+    "ZeroOne.total": "of Blockwise only",
+    "StableERM.table": "gets the outputs of a certified model only",
+    "StableERM.total_table": "gets the outputs of a certified model only",
+    "StableERM.answer": "gets the outputs of a certified model only",
+    "StableERM.require_voters": "gets the outputs of a certified model only",
+}
+# The door or the predictor calls these on a mechanism or a statistic, with what it has checked.
+CHECKED_BEFORE = frozenset(
+    word
+    for line in (
+        "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
+        "decide epsilon_per_step guess_for levels member_outputs noise_scale output_chunks",
+        "private_loss register register_records release_charge require_voters sampler_error",
+        "table to_normalised to_user total total_table units value_shape",
+    )
+    for word in line.split()
+)
+KEPT_CHECKS = frozenset(["ReusableHoldout.accumulator", "PrivatePredictor.charge"])
+# Functions of the caller's: what they raise is theirs, what they return is checked.
+CALLED = frozenset(
+    [
+        *("size", "charge", "model_fn", "loss", "optimizer", "scheduler", "per_example", "metric"),
+        *("progress", "train", "values", "fallback", "key", "as_pair"),
+    ]
+)
+ALWAYS_GIVEN = frozenset(["audit:progress"])
+TUNE = "only in a trial of Ray Tune, or with its results (tests/tuning/test_ray.py)"
+REFUSES = "it always refuses, and says what to call instead"
+NEVER_RETURNS = {
+    "ReusableHoldoutMetric.merge_state": REFUSES,
+    "PartitionedEnsemble.forward": REFUSES,
+    "PartitionedEnsemble.predict_step": REFUSES,
+    "ray.claim": TUNE,
+    "ray.report": TUNE,
+    "ray.reporting": TUNE,
+    "reask": "needs the winner's own weights (tests/tuning/test_optuna.py)",
+    "distill": "trains; called with a Trainer it refuses",
+    "audit": "runs for seconds; stopped before its first part",
+}
+MAKE = {
+    "ReusableHoldout": trained_holdout,
+    "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),
+    "MultiplicativeWeights": lambda g: th.MultiplicativeWeights(
+        "memory://",
+        name=fresh_name(g),
+        histogram=torch.tensor([10, 20, 5, 15]),
+        threshold=0.1,
+        sigma=0.05,
+        updates=5,
+    ),
+    "HoldoutGuard": lambda g: HoldoutGuard(make_holdout()),
+    "Ledger": lambda g: shared_ledger(),
+    "Report": lambda g: shared_report(),
+    "PrivatePredictor": predictor,
+    "PartitionedEnsemble": lambda g: ensemble(),
+    "PartitionedDataModule": lambda g: data(),
+    "StableModel": lambda g: shared_stable_model(),
+    "Partition": lambda g: PARTS,
+    "Plan": lambda g: th.plan(size=1000, queries=50),
+    "Certificate": lambda g: shared_holdout().certificate(),
+    "Status": lambda g: shared_holdout().status(),
+    "Answer": answer_of,
+    "Blockwise": lambda g: th.Blockwise(torch.mean, blocks=10, low=0.0, high=1.0),
+    "BoundedMean": lambda g: th.BoundedMean(0.0, 2.0),
+    "CrossEntropy": lambda g: th.CrossEntropy(high=5.0),
+    "ZeroOne": lambda g: th.ZeroOne(),
+    "PrivacyLoss": lambda g: accounting.PrivacyLoss((g.choice(CHARGES), g.choice(CHARGES))),
+    "PrivacyBudget": lambda g: prediction.PrivacyBudget(epsilon=4.0, delta=1e-5),
+    "Neighbours": lambda g: prediction.Neighbours(relation="replace-one", unit="record"),
+    "NoisyMean": lambda g: prediction.NoisyMean(low=0.0, high=1.0, noise="laplace", epsilon=1.0),
+    "StableERM": lambda g: prediction.StableERM(problem=problem_of(), epsilon=1.0),
+    "Ledger.register": lambda g: ledger.Ledger("memory://"),
+    "Ledger.register_records": lambda g: ledger.Ledger("memory://"),
+    "PrivatePredictor.private_epsilon": lambda g: make(
+        name=fresh_name(g), seed=3, track_private_loss=True
+    ),
+    "PrivatePredictor.validate": lambda g: make(name=fresh_name(g), seed=3),
+    "SharedTrial.value": lambda g: reported_trial(g),
+    "SharedTrial": lambda g: tuning.optuna.SharedTrial(fresh_trial(g), shared_holdout(), "val_acc"),
+    "Query": asked,
+    "Release": lambda g: Release(3, 10),
+    "Row": lambda g: audit.Row("an answer", "exact", "epsilon", 1.0, 0.5),
+    "ThresholdoutPlan": lambda g: bounds.published.thresholdout_plan(
+        tolerance=0.1, failure=0.05, queries=10, budget=5
+    ),
+    **{type(one).__name__: functools.partial(lambda one, g: one, one) for one in CHARGES},
+    **{type(one).__name__: functools.partial(lambda one, g: one, one) for one in LABELS},
+    **{
+        type(one).__name__: functools.partial(lambda one, g: one, one)
+        for one in MECHANISMS.values()
+    },
+}
+
+
+def reported_trial(generator):
+    """A trial that has a value."""
+    shared = tuning.optuna.SharedTrial(fresh_trial(generator), shared_holdout(), "val_acc")
+    shared.report(answer_of(generator), step=1)
+    return shared
+
+
+def reason_to_skip(place):
+    """Why a function is not called at random, or None."""
+    fits = (
+        reason
+        for start, reason in SKIPPED.items()
+        if place == start or (start[-1] in "._" and place.startswith(start))
+    )
+    return next(fits, None)

@@ -1,0 +1,71 @@
+"""Checks of a path that somebody typed, before it is read from or written to."""
+
+import errno
+import os
+from pathlib import Path
+
+from torch_holdout.errors import InvalidArgumentError
+
+
+def why_unreadable(path: Path) -> str:
+    """Say why a path cannot be read as a file; empty if it can.
+
+    Example:
+        >>> why_unreadable(Path("/")), why_unreadable(Path("/no such file"))
+        ('that is a folder', 'there is none')
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "that is a symbolic link that leads back to itself"
+        missing = error.errno == errno.ENOENT
+        return "there is none" if missing else f"the system refused: {error.strerror}"
+    except ValueError:
+        return "no file can have that name"
+    if path.is_dir():
+        return "that is a folder"
+    if not path.is_file():
+        return "that is not a file"
+    return "" if os.access(path, os.R_OK) else "you may not read it"
+
+
+def writable(path: Path, name: str) -> Path:
+    """Return where a file goes, which is ``name`` in a folder; raise if it cannot be a file.
+
+    Example:
+        >>> print(writable(Path("pages/report.html"), "report.html"))
+        pages/report.html
+    """
+    require_utf8(str(path))
+    try:
+        path = path / name if path.is_dir() else path
+        path.stat()
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        reason = f"the system refused: {error.strerror}"
+    except ValueError:
+        reason = "no file can have that name"
+    else:
+        if path.is_file():
+            return path
+        reason = f"{path} is something else"
+    raise InvalidArgumentError(f"Expected the name of a file to write to, but {reason}.")
+
+
+def require_utf8(text: str) -> None:
+    """Raise unless a path can be written in UTF-8, as URLs and pages are.
+
+    Example:
+        >>> require_utf8("ledger.db")
+    """
+    try:
+        text.encode()
+        return
+    except UnicodeEncodeError:
+        pass
+    raise InvalidArgumentError(
+        "Expected a name in UTF-8, but got other bytes. Rename the file, or make a symbolic link "
+        "to it that has such a name."
+    )

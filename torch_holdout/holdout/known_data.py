@@ -1,0 +1,15 @@
+"""What an account knows about the records of a dataset; only counts leave the ledger."""
+
+from torch_holdout._fingerprints.records import Hashes
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.ledger.same_data import KnownData
+
+
+def known_data(holdout: ReusableHoldout, hashes: Hashes) -> KnownData:
+    """Return how many of some records are among those of the holdout's account."""
+    return holdout._ledger.known_data(holdout._attached(), hashes)
+
+
+def learn_data(holdout: ReusableHoldout, hashes: Hashes) -> None:
+    """Let an account that knows no data keep a sketch of all records of a dataset."""
+    holdout._ledger.learn_data(holdout._attached(), hashes)

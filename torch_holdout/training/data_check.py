@@ -1,0 +1,228 @@
+"""Compare what the guard's loaders read with what the account knows, before the first answer.
+
+An account made with a fingerprint must get those records. Any other account keeps a sketch of the
+first whole dataset that the guard sees; later a part of those records is a new split and refused,
+while none of them is probably another preprocessing, and said.
+"""
+
+import logging
+import operator
+import warnings
+import weakref
+from typing import Any, final
+
+import numpy as np
+
+from torch_holdout._fingerprints.data import percent
+from torch_holdout._fingerprints.sketch import Common
+from torch_holdout._shared.distributed import on_first_rank, rank_and_world
+from torch_holdout._shared.tracebacks import without_trace
+from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.known_data import known_data, learn_data
+from torch_holdout.ledger.same_data import SPLIT_ONCE, much
+from torch_holdout.training.data_reading import (
+    Reading,
+    UnreadableDataError,
+    common_indices,
+    read,
+)
+from torch_holdout.training.requirements import listed
+
+_MOSTLY, _HARDLY = 0.9, 0.02  # of records seen before: the same data, and other preprocessing
+_DUPLICATES = 0.01  # of a guess's records may be in the holdout by chance
+_OFF = "check_data=False turns this comparison off. Nothing was charged."
+
+_log = logging.getLogger("torch_holdout")
+# What was compared in this process: weak references to datasets by account and their ids.
+_compared: dict[tuple[Any, ...], list["weakref.ref[Any]"]] = {}
+
+
+@final
+class DataCheck:
+    """The comparison of a guard's datasets, once for each dataset object in this process.
+
+    Args:
+        holdout: The account.
+        guesses: Loaders of training examples, if its mechanism compares with them.
+        check_data: Whether records are read; subsets of one dataset are always compared.
+    """
+
+    def __init__(self, holdout: ReusableHoldout, guesses: Any, *, check_data: bool) -> None:
+        self._holdout = holdout
+        self._guesses = guesses
+        self._check_data = check_data
+        self._held: list[list[Any]] = []  # what was compared and has no weak references
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_held": []}
+
+    def run(self, trainer: Any, stage: str, index: int) -> None:
+        """Compare the loader's dataset and the guesses'; rank 0 reads, its errors reach all."""
+        loaders = trainer.val_dataloaders if stage == "validate" else trainer.test_dataloaders
+        own = [*listed(loaders)][index : index + 1]
+        dataset = _dataset(own[0]) if own else None
+        guesses = self._guess_datasets()
+        _, world = rank_and_world()
+        # Frames of the comparison hold records and their hashes.
+        without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, guesses)))
+
+    def _once(self, dataset: Any, guesses: list[Any]) -> None:
+        key = (self._holdout.address, self._holdout.account, self._check_data)
+        datasets = [dataset, *guesses]
+        if not self._seen(key, datasets):
+            self._compare(dataset, guesses)
+            self._remember(key, datasets)
+
+    def _compare(self, dataset: Any, guesses: list[Any]) -> None:
+        for guess in guesses:
+            require_other_records(self._holdout, dataset, guess)
+        if not self._check_data:
+            return
+        try:
+            reading = read(dataset)
+            compare_with_account(self._holdout, reading)
+        except UnreadableDataError as reason:
+            self._say(f"The loader's dataset was not compared with the account: {reason}")
+            return
+        for guess in guesses:
+            if common_indices_or_none(dataset, guess) is None:
+                self._compare_guess(reading, guess)
+
+    def _compare_guess(self, reading: Reading, guess: Any) -> None:
+        try:
+            require_other_hashes(self._holdout, reading, read(guess))
+        except UnreadableDataError as reason:
+            self._say(f"A guess loader's dataset was not compared with the holdout's: {reason}")
+
+    def _say(self, what: str) -> None:
+        _log.info("Holdout %r: %s.", self._holdout.name, what)
+
+    def _guess_datasets(self) -> list[Any]:
+        if self._guesses is None or not self._holdout.mechanism.wants_guess():
+            return []
+        return [_dataset(loader) for loader in listed(self._guesses)]
+
+    def _seen(self, key: tuple[Any, ...], datasets: list[Any]) -> bool:
+        known = [reference() for reference in _compared.get((*key, *map(id, datasets)), [])]
+        return any(
+            len(each) == len(datasets) and all(map(operator.is_, each, datasets))
+            for each in (known, *self._held)
+        )
+
+    def _remember(self, key: tuple[Any, ...], datasets: list[Any]) -> None:
+        name = (*key, *map(id, datasets))
+        try:
+            _compared[name] = [
+                weakref.ref(dataset, lambda _: _compared.pop(name, None)) for dataset in datasets
+            ]
+        except TypeError:  # a list, or None
+            self._held.append(datasets)
+
+
+def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> None:
+    """Raise if a dataset is not the account's own; let an account that knows none keep it."""
+    known = known_data(holdout, reading.hashes)
+    common = known.common
+    if not reading.whole:
+        _log.info(
+            "Holdout %r: %d of %d records of the loader's dataset were compared.",
+            holdout.name,
+            len(reading.hashes),
+            reading.total,
+        )
+    if common is None:
+        if reading.whole and not known.registered:
+            learn_data(holdout, reading.hashes)
+        return
+    if known.registered:
+        if not (common.same if reading.whole else common.both == common.given):
+            reading.require_repeatable()
+            raise HoldoutMismatchError(_not_registered(holdout, common))
+    elif common.given and common.share_of_given < _MOSTLY:
+        reading.require_repeatable()
+        _meet_other_data(holdout, common)
+
+
+def _not_registered(holdout: ReusableHoldout, common: Common) -> str:
+    advice = (
+        f"{SPLIT_ONCE}."
+        if common.both
+        else "Fingerprint the dataset that the loader reads, with its preprocessing; or give new "
+        "data an account of its own."
+    )
+    return (
+        f"Expected the loader of holdout {holdout.name!r} to read the records of its fingerprint, "
+        f"but {_compared_share(common)} are among them. {advice} {_OFF}"
+    )
+
+
+def _meet_other_data(holdout: ReusableHoldout, common: Common) -> None:
+    if common.share_of_given >= _HARDLY:
+        raise HoldoutMismatchError(
+            f"Expected the records that holdout {holdout.name!r} was validated on before, but "
+            f"{_compared_share(common)} are among them. {SPLIT_ONCE}. Data of its own needs an "
+            f"account of its own. {_OFF}"
+        )
+    warnings.warn(
+        f"Holdout {holdout.name!r}: {_compared_share(common)} are among those it was validated on "
+        f"before. If the preprocessing has changed, this is fine; other data needs an account of "
+        f"its own, and its answers count on the same records. fingerprint=th.fingerprint(dataset) "
+        f"makes sure.",
+        HoldoutWarning,
+        stacklevel=2,
+    )
+
+
+def _compared_share(common: Common) -> str:
+    about = "" if common.exact else "about "
+    return (
+        f"{about}{percent(common.both, common.given)} of its records ({common.both:,} of "
+        f"{common.given:,} compared)"
+    )
+
+
+def require_other_records(holdout: ReusableHoldout, dataset: Any, guess: Any) -> None:
+    """Raise if a guess is the holdout's dataset, or takes records from the same one."""
+    if dataset is None or guess is None:
+        return
+    if shared := common_indices_or_none(dataset, guess):
+        raise _own_guess(holdout, shared, len(guess))
+
+
+def require_other_hashes(holdout: ReusableHoldout, reading: Reading, guess: Reading) -> None:
+    """Raise if more of a guess's records than chance allows are the holdout's."""
+    own, guessed = np.unique(reading.hashes), np.unique(guess.hashes)
+    repeats = min(1 - len(own) / len(reading.hashes), 1 - len(guessed) / len(guess.hashes))
+    if reading.whole:
+        common = Common(len(guessed), len(own), len(np.intersect1d(own, guessed)))
+    else:
+        known = known_data(holdout, guessed).common
+        if known is None:
+            raise UnreadableDataError("the holdout is too large to be read whole")
+        common = known
+    if much(common, tolerated=_DUPLICATES + 2 * repeats):
+        guess.require_repeatable()
+        raise _own_guess(holdout, common.both, common.given)
+
+
+def common_indices_or_none(dataset: Any, guess: Any) -> int | None:
+    """Count common records of subsets of one dataset; None if that is not known."""
+    try:
+        return common_indices(dataset, guess)
+    except Exception:  # datasets without a length, indices of another kind
+        return len(guess) if dataset is guess and hasattr(guess, "__len__") else None
+
+
+def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Expected `guess_dataloaders` with other records than the holdout {holdout.name!r}, but "
+        f"{shared:,} of {records:,} are the holdout's own: the holdout as its own guess publishes "
+        f"its raw mean. Take training records after the split, e.g. guess_dataloaders="
+        f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500). Nothing was "
+        f"charged."
+    )
+
+
+def _dataset(loader: Any) -> Any:
+    return getattr(loader, "dataset", None)
