@@ -1,7 +1,6 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
 import functools
-import logging
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -31,7 +30,7 @@ from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
 from torch_holdout.training.interception import MetricWatch, Step
-from torch_holdout.training.publishing import budget_left, name_of_run, publish
+from torch_holdout.training.publishing import name_of_run, publish, stop_if_spent
 from torch_holdout.training.requirements import (
     budget_spent,
     checked_indices,
@@ -51,8 +50,6 @@ from torch_holdout.training.runs import (
     require_step,
 )
 from torch_holdout.training.session import GuardSession
-
-_log = logging.getLogger("torch_holdout")
 
 
 class HoldoutGuardHooks:
@@ -351,15 +348,8 @@ class HoldoutGuardHooks:
         publish(
             trainer, self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar
         )
-        spent = budget_left(self.answers) == 0
-        if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
-            if not trainer.should_stop and trainer.is_global_zero:
-                _log.warning(
-                    "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop'). "
-                    "What was released stands; more validations need a fresh holdout.",
-                    self.holdout.name,
-                )
-            trainer.should_stop = True
+        if self.on_exhausted == "stop":
+            stop_if_spent(trainer, self.holdout, self.answers)
 
     def _meet_exhaustion(self, refused: list[str]) -> None:
         problem = budget_spent(self.holdout)
