@@ -311,10 +311,13 @@ class HoldoutGuardHooks:
             lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
             args[place],
             trainer,
+            owner=id(method.__self__),
             used=used,
         )
 
-    def _shown(self, name: str, run: Step, batch: Any, trainer: Any, *, used: bool) -> Any:
+    def _shown(
+        self, name: str, run: Step, batch: Any, trainer: Any, *, owner: int = 0, used: bool
+    ) -> Any:
         """Run code of the user's; the first time in a stage, look at what it does to its batch."""
 
         def run_once(batch: Any) -> Any:
@@ -324,7 +327,9 @@ class HoldoutGuardHooks:
 
         if not self._looks:
             return run_once(batch)
-        return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
+        return self._first_batches.show(
+            self, name, run_once, batch, trainer, owner=owner, used=used
+        )
 
     def _refuse_metrics(self) -> None:
         self._watch.refuse(drop=self.unguarded == "drop", warn=self._warn_once)

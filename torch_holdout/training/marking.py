@@ -23,7 +23,10 @@ _TRUTHS = frozenset({"__bool__", "is_nonzero", "equal", "allclose", "__contains_
 _NUMBERS = frozenset({"item", "__float__", "__int__", "__index__", "__complex__"})
 _ARRAYS = frozenset({"tolist", "numpy", "__array__"})
 _TEXTS = frozenset({"__repr__", "__format__", "__str__"})
-_COPIES = frozenset({"__reduce_ex__", "__dlpack__", "data_ptr", "storage", "untyped_storage"})
+_COPIES = frozenset(
+    {"__reduce_ex__", "__dlpack__", "data_ptr", "storage", "untyped_storage"}
+    | {"apply_", "map_", "map2_"}  # which call a function with each number
+)
 _READS = _TRUTHS | _NUMBERS | _ARRAYS | _TEXTS | _COPIES
 # The result of these has the shape, type or device of a marked tensor, not its values.
 _BLANK = frozenset(

@@ -25,6 +25,10 @@ _TOOLS = frozenset(
     )
 )  # fmt: skip
 _TORCH = str(Path(torch.__file__).parent) + os.sep
+_PASSED_THROUGH = (  # parts of torch that call what they are given
+    "torch._tensor", "torch.overrides", "torch._ops", "torch.utils._pytree", "torch.utils.data",
+)  # fmt: skip
+_WRAPPERS = ("DistributedDataParallel.", "FullyShardedDataParallel.", "OptimizedModule.")
 _DEEPEST = 8  # containers around a kept value
 _WIDEST = 64  # holders looked at for one container
 _STORED = re.compile(r"[.]_(?:buffers|modules|parameters)\['([^']*)'\]")  # attributes of a module
@@ -81,7 +85,7 @@ def calling_package() -> str:
     for frame in _frames():
         name = str(frame.f_globals.get("__name__", ""))
         ours = frame.f_code.co_filename.startswith(_HERE)
-        if not ours and name not in ("torch._tensor", "torch.overrides", "torch._ops"):
+        if not ours and not name.startswith(_PASSED_THROUGH):
             return name
     return ""
 
@@ -109,8 +113,11 @@ def holder_of(kept: Any, ignored: set[int]) -> str:
                 ours = True
                 continue
             named = _name(holder, thing)
-            if named is not None:
+            if named is not None and not named.startswith(_WRAPPERS):
                 return _tidy(named + path)
+            if named is not None:
+                fallback = fallback or _tidy(named + path)
+                continue
             step = _position(holder, thing)
             if step is None:
                 fallback = fallback or f"a {type(holder).__qualname__}"
