@@ -61,6 +61,21 @@ def whole_numbers_of_the_batch_alone(pl):
 
 
 @beyond()
+def sizes_of_filtered_tensors(pl):
+    """How many examples pass a test is a shape, which ordinary code must be able to ask for."""
+
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            levels = torch.arange(2**22) / 2**22
+            self.kept = len(levels[levels < loss.mean()]) / 2**22
+
+        def later(self):
+            return self.kept
+
+    return Net()
+
+
+@beyond()
 def the_dataset_itself(pl):
     class Net(small(pl)):
         def careless(self, batch, loss):

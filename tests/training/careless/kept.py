@@ -339,7 +339,7 @@ def gradient_of_an_input(pl):
     return Net()
 
 
-@careless("weight", trainer={"inference_mode": False}, leaks=False)
+@careless("backward", trainer={"inference_mode": False}, leaks=False)
 def gradient_of_the_weights(pl):
     class Net(small(pl)):
         def validation_step(self, batch, batch_idx):

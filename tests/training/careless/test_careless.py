@@ -50,7 +50,7 @@ def cases():
                 )
 
 
-@pytest.mark.parametrize(("pattern", "namespace", "sanity"), cases())
+@pytest.mark.parametrize(("pattern", "namespace", "sanity"), list(cases()))
 def test_it_is_refused_and_its_place_is_named(pattern, namespace, sanity, tmp_path):
     found = run(pattern, namespace, tmp_path, sanity=sanity)
     require_refused(found, pattern, sanity)
