@@ -25,7 +25,7 @@ class TestStatusAndCertificate:
             assert 0 < status.epsilon <= 2 * 5 / (10 * sigma) * (1 + 1e-9)
 
     def test_sampling_is_stated_for_both_kinds_of_noise(self):
-        """Gaussian draws are not exact either; without a delta there is no epsilon to state it at."""
+        """Gaussian draws are not exact either. Without a delta no epsilon is finite."""
         rules = th.LaplaceMechanism(epsilon=0.5), th.GaussianMechanism(sigma=0.05)
         for rule in rules:
             holdout = make_holdout(mechanism=rule, delta=1e-6)

@@ -58,6 +58,22 @@ class TestExhaustion:
     def test_stopping_is_said(self, caplog):
         self.run("stop", self.account())
         assert "no releases left" in caplog.text
+        assert "fresh holdout" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("options", "planned"),
+        [({}, 6), ({"val_check_interval": 2}, 12), ({"check_val_every_n_epoch": 3}, None)],
+    )
+    def test_a_budget_that_cannot_last_is_said_before_training(self, caplog, options, planned):
+        account = holdout(mechanism=th.LaplaceMechanism(epsilon=1.0), budget=5, statistics=LOSS)
+        self.run("stop", account, **options)
+        said = [each.getMessage() for each in caplog.records if "ends early" in each.getMessage()]
+        assert len(said) == (planned is not None)
+        assert all(f"5 releases left, but this fit plans {planned} valid" in text for text in said)
+
+    def test_guesses_are_free_so_a_small_budget_may_last(self, caplog):
+        self.run("stop", self.account())
+        assert "ends early" not in caplog.text
 
     def test_a_later_validation_does_not_show_an_earlier_answer(self):
         account = self.account(budget=1)

@@ -11,6 +11,7 @@ import torch
 import torch_holdout as th
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch_holdout.training.metric import ModelReference, sanity_checking
 from torchmetrics import MeanMetric, MetricCollection
 
 from support.builders.holdouts import make_holdout
@@ -138,6 +139,58 @@ def test_nothing_raw_leaves(namespace, tmp_path, kind, precision):
     assert values
     grid = holdout.status().statistics["value"]["grid"]
     assert all((value * grid).is_integer() or value != value for value in values)
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("kind", ["update", "forward", "collection"])
+def test_a_sanity_check_of_the_whole_holdout_is_free_and_silent(namespace, kind, tmp_path):
+    """Also for a metric that knows no model, and so no Trainer."""
+    pl = importlib.import_module(namespace)
+    statistics = {"value": th.BoundedMean(0.0, 1.0), "other": th.BoundedMean(0.0, 1.0)}
+    holdout = make_holdout(size=SIZE, statistics=statistics)
+    model = network(pl, holdout, kind)
+    seen = []
+    for metric in model.metric.values() if kind == "collection" else [model.metric]:
+        metric._model = ModelReference(None)
+
+    class Look(pl.Callback):
+        def on_sanity_check_end(self, trainer, pl_module):
+            seen.append((trainer.num_sanity_val_batches, holdout.status().queries))
+
+    data = DataLoader(TensorDataset(VALUES[:, None]), batch_size=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", category=th.HoldoutWarning)
+        pl.Trainer(
+            max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, default_root_dir=tmp_path, num_sanity_val_steps=-1,
+            callbacks=[Look()],
+        ).fit(model, data, data)  # fmt: skip
+    assert seen == [([5], 0)]
+    assert holdout.status().queries == 2 * len(model.metric if kind == "collection" else "1")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_a_pass_that_is_cut_short_after_the_sanity_check_is_said(namespace, tmp_path):
+    pl = importlib.import_module(namespace)
+    holdout = make_holdout(size=SIZE, statistics={"value": th.BoundedMean(0.0, 1.0)})
+    data = DataLoader(TensorDataset(VALUES[:, None]), batch_size=20)
+    run = pl.Trainer(
+        max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tmp_path, limit_val_batches=2,
+    )  # fmt: skip
+    with pytest.warns(th.HoldoutWarning, match="all 97 examples") as caught:
+        run.fit(network(pl, holdout, "update"), data, data)
+    assert sum(issubclass(each.category, th.HoldoutWarning) for each in caught) == 1
+    assert run.callback_metrics["value"].isnan()
+
+
+def test_a_function_of_that_name_is_no_sanity_check():
+    def _run_sanity_check():
+        return sanity_checking()
+
+    assert not _run_sanity_check()
 
 
 def test_weights_that_stay_the_same_are_asked_once(tmp_path):

@@ -4,11 +4,12 @@ import copy
 import io
 import os
 import pickle
-import warnings
+import traceback
 
 import pytest
 import torch
 import torch_holdout as th
+import torch_holdout.training.metric as metric_module
 from torch import nn
 from torch_holdout.errors import (
     BudgetExhaustedError,
@@ -106,7 +107,8 @@ class TestPlainLoop:
         mechanism = th.Thresholdout(threshold=0.1, sigma=0.0, guess="train")
         metric = make_metric(holdout=make_holdout(size=SIZE, mechanism=mechanism))
         metric.update(correct(5, 10))
-        assert metric.compute().isnan()
+        with pytest.warns(HoldoutWarning, match="all 97 examples"):
+            assert metric.compute().isnan()
 
     def test_plot_shows_the_release(self):
         import matplotlib
@@ -135,30 +137,31 @@ class TestPlainLoop:
 
 
 class TestPartialPasses:
-    def test_first_silent_then_warned_never_charged(self):
+    def test_each_is_said_at_once_and_never_charged(self):
         metric = make_metric()
-        metric.update(correct(5, 10))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert metric.compute().isnan()
-        for wrong in (96, 98):
+        for wrong in (10, 96, 98):
             metric.reset()
             metric.update(correct(5, wrong))
-            with pytest.warns(HoldoutWarning, match="each once, but got"):
+            with pytest.warns(HoldoutWarning, match=r"all 97 examples.* reset\(\).* Computed NaN"):
                 assert metric.compute().isnan()
+            assert metric.answer is None
+            assert "all 97 examples" in metric.problem
         assert metric.holdout.status().queries == 0
         metric.reset()
         assert not run_pass(metric).isnan()
+        assert metric.problem is None
 
     def test_a_second_pass_without_reset_is_not_the_holdout(self):
         metric = make_metric()
         run_pass(metric)
-        assert run_pass(metric).isnan()
+        with pytest.warns(HoldoutWarning, match=r"reset\(\)"):
+            assert run_pass(metric).isnan()
         assert metric.holdout.status().queries == 1
+        assert metric.answer is None  # that of the pass before is not this pass's
 
     def test_compute_without_update(self):
         metric = make_metric()
-        with pytest.warns(UserWarning, match="before the"):
+        with pytest.warns(UserWarning, match="before the"), pytest.warns(HoldoutWarning):
             assert metric.compute().isnan()
 
 
@@ -203,7 +206,12 @@ class TestCopies:
         metric.update(correct(40, 60))
         twin = duplicate(metric)
         assert raw_hits(twin.__dict__, [40 / 60]) == []
-        assert twin.compute().isnan()  # the half pass was not copied
+        with pytest.warns(HoldoutWarning, match="copied or unpickled in the middle of a pass"):
+            assert twin.compute().isnan()  # the half pass was not copied
+        again = duplicate(twin)
+        again.update(correct(31, 37))
+        with pytest.warns(HoldoutWarning, match="in the middle of a pass"):
+            again.compute()
         twin.reset()
         run_pass(twin)
         assert twin.holdout.status().queries == 1
@@ -315,6 +323,67 @@ class TestModel:
         metric.reset()
         run_pass(metric)
         assert metric.holdout.status().queries == 2
+
+
+class TestFrames:
+    """Some loggers print local variables; the user's own frame has its own tensors anyway."""
+
+    def below(self, error):
+        """Return the tensors in the frames below this file's, of the error and what is chained."""
+        found, chain = [], [error]
+        while chain:
+            error = chain.pop()
+            frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
+            while frames and frames[0].f_code.co_filename != __file__:
+                frames.pop(0)
+            for frame in frames:
+                if frame.f_code.co_filename != __file__:
+                    found += self.tensors(frame.f_locals.values())
+            chain += [each for each in (error.__cause__, error.__context__) if each is not None]
+        return found
+
+    def tensors(self, values):
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                yield value
+            elif isinstance(value, list | tuple | dict):
+                yield from self.tensors(value.values() if isinstance(value, dict) else value)
+
+    @pytest.mark.parametrize("way", ["update", "__call__", "forward"])
+    @pytest.mark.parametrize(
+        "arguments",
+        [(torch.tensor(0.731),), (torch.rand(3, 4),), (torch.rand(5), torch.rand(4)), (1, 2, 3)],
+        ids=["mean", "matrix", "lengths", "numbers"],
+    )
+    def test_errors_leave_without_the_batch(self, way, arguments):
+        metric = make_metric()
+        with pytest.raises(InvalidArgumentError, match="Expected") as caught:
+            getattr(metric, way)(*arguments)
+        assert list(self.below(caught.value)) == []
+
+    @pytest.mark.parametrize(
+        "copied", [lambda m: m.clone(), lambda m: pickle.loads(pickle.dumps(m))]
+    )
+    def test_copies_too(self, copied):
+        with pytest.raises(InvalidArgumentError) as caught:
+            copied(make_metric()).update(torch.rand(3, 4))
+        assert list(self.below(caught.value)) == []
+
+    def test_an_error_of_the_users_function_too(self):
+        def broken(values):
+            return values.nothing
+
+        statistic = th.BoundedMean(0.0, 1.0, per_example=broken)
+        holdout = make_holdout(statistics={"x": statistic}, size=4)
+        with pytest.raises(InvalidArgumentError, match="AttributeError") as caught:
+            th.ReusableHoldoutMetric(holdout, "x").update(torch.rand(4))
+        assert list(self.below(caught.value)) == []
+
+    def test_twin_that_keeps_its_frames_is_caught(self, monkeypatch):
+        monkeypatch.setattr(metric_module, "without_frames", lambda action: action)
+        with pytest.raises(InvalidArgumentError) as caught:
+            make_metric().update(torch.rand(3, 4))
+        assert len(self.below(caught.value)) > 2
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,29 @@ import pytest
 import torch
 import torch_holdout as th
 from torch import nn
-from torch_holdout.errors import HoldoutError, InvalidArgumentError
+from torch_holdout.errors import (
+    HoldoutError,
+    HoldoutWarning,
+    InvalidArgumentError,
+    PartialPassError,
+)
 from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning.claims import FRESH
-from torch_holdout.tuning.optuna import claim, reask, sharing
+from torch_holdout.tuning.optuna import PRUNED, claim, reask, sharing
 
-from support.builders.guarded import NAMESPACES, fit, guard_class, loader, network, trainer
+from support.builders.guarded import (
+    NAMESPACES,
+    fit,
+    guard_class,
+    holdout,
+    loader,
+    network,
+    trainer,
+)
 from support.builders.holdouts import ask, make_holdout
 from support.builders.mechanisms import MECHANISMS
 from support.builders.sweeps import (
+    ACCURACY,
     EVERYTHING,
     counted_objective,
     fit_loosely,
@@ -118,6 +132,7 @@ def test_a_pruner_reads_published_values_and_nothing_raw_reaches_the_study(tmp_p
     assert [trial.state for trial in study.trials] == [STATE.PRUNED] * 3
     assert account.status().queries == 3  # pruned after the first answer
     assert told(study) <= published(account)
+    assert all("read a released value" in trial.user_attrs[PRUNED] for trial in study.trials)
     for file in tmp_path.iterdir():
         assert raw_hits(file.read_bytes(), [raw]) == [], file
     for trial in study.trials:
@@ -209,6 +224,7 @@ def test_exhaustion_before_the_first_trial_stops_the_study():
     study.optimize(counted_objective(account), n_trials=10)
     (trial,) = study.trials
     assert (trial.state, trial.value) == (STATE.PRUNED, None)
+    assert "is spent: the study stops" in trial.user_attrs[PRUNED]
     with pytest.raises(HoldoutError, match="nothing can be claimed"):
         claim(study, account)
 
@@ -225,12 +241,92 @@ def test_a_stale_value_is_never_told():
     trial = single(study, account, body)
     assert trial.state is STATE.PRUNED
     assert list(trial.intermediate_values) == [0]
+    assert "at step 1 is stale" in trial.user_attrs[PRUNED]
 
 
-def test_a_trial_without_an_answer_is_pruned_and_none_is_ignored():
-    account = make_holdout()
-    trial = single(quiet_study(), account, lambda _, shared: shared.report(None, 0) or shared.value)
+def test_a_trial_without_an_answer_is_pruned_and_says_so():
+    with pytest.warns(HoldoutWarning, match="Trial 0: The holdout published no value"):
+        trial = single(quiet_study(), make_holdout(), lambda _, shared: shared.value)
     assert (trial.state, trial.value) == (STATE.PRUNED, None)
+    assert "published no value" in trial.user_attrs[PRUNED]
+
+
+def test_no_answer_is_refused():
+    with pytest.raises(PartialPassError, match=r"but got None: no pass .*compute\(\)"):
+        single(quiet_study(), make_holdout(), lambda _, shared: shared.report(None, 0))
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_plain_loop_over_a_wrong_loader_stops_at_the_first_trial(reports):
+    account = make_holdout(mechanism=EVERYTHING)
+    study = quiet_study()
+
+    def objective(trial):
+        with sharing(trial, account) as shared:
+            metric = th.ReusableHoldoutMetric(account, "val_acc")
+            metric.update(torch.arange(40) % 2, torch.arange(40) % 3)  # ten are missing
+            metric.compute()
+            if reports:
+                shared.report(metric.answer, 0)
+            return shared.value
+
+    with (
+        pytest.warns(HoldoutWarning, match="all 50 examples"),
+        pytest.raises(PartialPassError, match="all 50 examples of holdout 'val', each once"),
+    ):
+        study.optimize(objective, n_trials=20)
+    assert [trial.state for trial in study.trials] == [STATE.FAIL]
+    assert account.status().queries == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("sanity", [2, 0])
+def test_a_study_with_a_wrong_loader_stops_at_its_first_trial(namespace, sanity):
+    account = holdout(size=96, mechanism=EVERYTHING, statistics=ACCURACY)
+    study = quiet_study()
+    objective = lightning_objective(account, namespace, num_sanity_val_steps=sanity)
+    with pytest.raises(PartialPassError, match=r"all 96 examples .* its loader has 97 examples"):
+        study.optimize(objective, n_trials=20)
+    assert [trial.state for trial in study.trials] == [STATE.FAIL]
+    assert account.status().queries == 0
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_problem_of_an_earlier_pass_is_no_reason_later(inside):
+    account = make_holdout(mechanism=EVERYTHING)
+    metric = th.ReusableHoldoutMetric(account, "val_acc")
+
+    def partial(trial, shared):
+        metric.update(torch.zeros(3).bool())
+        with pytest.warns(HoldoutWarning):
+            metric.compute()
+        metric.reset()
+        if inside:
+            metric.update(torch.zeros(50).bool())
+            metric.compute()
+            shared.report(None, 0)
+
+    if not inside:
+        partial(None, None)
+        partial = lambda _, shared: shared.report(None, 0)  # noqa: E731
+    with pytest.raises(PartialPassError, match="no pass has asked"):
+        single(quiet_study(), account, partial)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_spawned_ranks_get_the_documented_refusal(namespace):
+    account = shared_account("memory://")
+
+    def body(trial, shared):
+        own = guard_class(namespace)(account, prog_bar=False)
+        run = trainer([own, shared.pruning(own)], namespace, strategy="ddp_spawn", devices=2)
+        fit_loosely(run, network(namespace))
+
+    with pytest.raises(InvalidArgumentError, match=r"trials of one process.* has 2") as caught:
+        single(quiet_study(), account, body)
+    assert caught.value.__suppress_context__  # of the failed pickling
 
 
 def test_a_guess_is_told_but_never_claimed():
@@ -282,6 +378,7 @@ def test_a_ladders_guess_makes_no_trial_look_like_the_best():
         single(study, account, body)
     assert [t.state for t in study.trials] == [STATE.COMPLETE, STATE.PRUNED]
     assert study.trials[1].intermediate_values == {}
+    assert "guesses" in study.trials[1].user_attrs[PRUNED]
     assert claim(study, account).trial == "0"
 
 

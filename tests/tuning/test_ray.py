@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch_holdout as th
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning import ray as tuning
 
@@ -60,14 +60,21 @@ def test_a_trial_is_named(told, tmp_path):
     assert [a.run for a in ledger.answers(ledger.accounts()["val"])] == ["trial train_1"]
 
 
-def test_a_ladders_guess_and_no_answer_are_not_told(told, tmp_path):
+def test_a_ladders_guess_is_not_told(told, tmp_path):
     def body(holdout):
         tuning.report({"val_acc": ask(holdout, 30, "a")})
         tuning.report({"val_acc": ask(holdout, 5, "b")})
-        tuning.report({"val_acc": None})
 
     trial_of(body, tmp_path, mechanism=th.Ladder(step=0.01))
     assert len(told) == 1
+
+
+def test_no_answer_fails_the_trial_and_tells_tune_why(told, tmp_path):
+    with pytest.raises(PartialPassError, match="but got None"):
+        trial_of(lambda holdout: tuning.report({"val_acc": None}), tmp_path)
+    (row,) = told
+    assert "but got None" in row[tuning.PROBLEM]
+    assert "val_acc" not in row
 
 
 def test_a_trial_with_nothing_to_tell_says_so_once(told, tmp_path):

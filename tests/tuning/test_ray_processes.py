@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import ray
 import torch_holdout as th
 from ray import tune
+from ray.tune.error import TuneError
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from torch_holdout.errors import HoldoutError
 from torch_holdout.tuning.ray import EXHAUSTED, claim, sharing
@@ -113,6 +115,20 @@ def test_population_based_training_reads_published_values_in_the_other_namespace
     found = claim(results, account)
     assert found.value == max(published(account))
     assert found.trial in {result.metrics["trial_id"] for result in results}
+
+
+def test_a_sweep_with_a_wrong_loader_stops_at_its_first_trial(tmp_path):
+    account = shared_account(f"sqlite:///{tmp_path}/holdout.db", budget=5)
+    space = {"lr": 0.1, "epochs": 1, "drops": True, "mark": str(tmp_path / "started.txt")}
+    space["seed"] = tune.grid_search(list(range(20)))
+    with pytest.raises(TuneError) as caught:
+        run(sharing(lightning_trial, account), tmp_path, space)
+    said = "".join(traceback.format_exception(caught.value))
+    assert "drop_last=True and leaves out the last 17" in said
+    assert account.status().queries == 0
+    assert account.account not in said
+    # Those that ran beside the first on the two workers, of 20.
+    assert 1 <= len((tmp_path / "started.txt").read_text()) <= 4
 
 
 def test_a_spent_holdout_ends_every_trial_before_it_trains(tmp_path):

@@ -106,6 +106,21 @@ def same_rows(columns: tuple[Tensor, ...], world: int) -> bool:
     return all(votes)
 
 
+def on_any_rank(flag: bool) -> bool:
+    """Whether a flag is set on any rank; every rank must ask.
+
+    Example:
+        >>> on_any_rank(False)
+        False
+    """
+    _, world = rank_and_world()
+    if world == 1:
+        return flag
+    flags: list[Any] = [None] * world
+    dist.all_gather_object(flags, flag)
+    return any(flags)
+
+
 def _exchange_device(device: torch.device) -> torch.device:
     nccl = dist.get_backend() == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if nccl else device

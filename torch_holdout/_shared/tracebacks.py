@@ -1,11 +1,12 @@
 """Exceptions that leave without the frames they went through."""
 
 import contextlib
+import functools
 import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch_holdout.errors import HoldoutError
 
@@ -97,3 +98,32 @@ def errors_by_type(
         kind = type(error).__name__
     # Outside the handlers, as above.
     raise refusal(kind)
+
+
+def without_frames(action: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Return ``action`` so that its errors leave as they are, but without the frames below.
+
+    For code that is called with raw tensors: frames keep arguments, and some loggers print them.
+
+    Example:
+        >>> def halved(secret):
+        ...     raise HoldoutError("Not a number.")
+        >>> try:
+        ...     without_frames(halved)("7310")
+        ... except HoldoutError as error:
+        ...     frames = list(traceback.walk_tb(error.__traceback__))
+        >>> [frame.f_code.co_name for frame, _ in frames], "7310" in str(frames[-1][0].f_locals)
+        (['<module>', 'bare'], False)
+    """
+
+    @functools.wraps(action)
+    def bare(*arguments: Any, **named: Any) -> _Result:
+        try:
+            return action(*arguments, **named)
+        except BaseException as error:
+            raised = error.with_traceback(None)
+        raised.__cause__ = raised.__context__ = None
+        del arguments, named
+        raise raised
+
+    return bare

@@ -94,7 +94,7 @@ class Summary:
         return self.registered.content
 
     @classmethod
-    def of_row(cls, row: Any, address: str, *, sketched: bool) -> "Summary":
+    def of_row(cls, row: Any, address: str, *, sketched: bool = False) -> "Summary":
         """Read a row of the holdouts' table; ``sketched``: whether it has a sketch of its data."""
         registered = StoredRegistration.of_account(row, address)
         counters = (row.budget, row.queries, row.releases, row.rounds)

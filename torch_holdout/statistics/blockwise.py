@@ -17,7 +17,7 @@ from torch_holdout.statistics.made_up import Column, require_one_number
 from torch_holdout.statistics.sealed_sums import BufferedRows, SealedSums
 from torch_holdout.statistics.undefined import heard_warnings, says_undefined, still_in_front
 
-_MOST_REPEATS = 8  # of a block whose warnings another thread's filters hid
+_MOST_REPEATS = 3  # of a block whose warnings another thread's filters hid
 
 
 @final

@@ -51,8 +51,12 @@ def public_advice(names: Iterable[str]) -> str:
 
 
 def not_public(findings: Iterable[Finding], public: Sequence[str]) -> list[Finding]:
-    """Return the findings whose attribute is not declared public."""
-    return [each for each in findings if attribute_of(each.holder) not in public or not each.holder]
+    """Return the findings that are not declared: an attribute that keeps, a function that reads."""
+    return [
+        each
+        for each in findings
+        if (attribute_of(each.holder) if each.holder else each.place.function) not in public
+    ]
 
 
 def attribute_of(holder: str) -> str:

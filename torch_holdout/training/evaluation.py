@@ -12,21 +12,32 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.statistics import SealedSums
 from torch_holdout.training.advice import diff_for
+from torch_holdout.training.loaders import HoldoutLoader
 from torch_holdout.training.requirements import require_eval
 
 
 class Evaluation:
     """A pass over the holdout; only the door's answers can be read from it.
 
-    ``version`` names whatever else than the model decides the values.
+    ``version`` names whatever else than the model decides the values; ``loader`` tells how many
+    examples a batch has.
     """
 
     def __init__(
-        self, holdout: ReusableHoldout, model: nn.Module, *, version: str, rank: int, world: int
+        self,
+        holdout: ReusableHoldout,
+        model: nn.Module,
+        *,
+        version: str,
+        rank: int,
+        world: int,
+        loader: HoldoutLoader | None = None,
     ) -> None:
         self._holdout = holdout
         self._model = model
         self._version = version
+        self._loader = loader
+        self._batches = 0
         self._sums = {
             name: holdout.accumulator(name, rank=rank, world=world) for name in holdout.statistics
         }
@@ -59,7 +70,12 @@ class Evaluation:
     def add(self, output: Any) -> None:
         """Add a step's output for a batch of the holdout."""
         for name, values in self._checked(output).items():
-            self._sums[name].update(*values)
+            sums = self._sums[name]
+            before = sums._seen
+            sums.update(*values)
+            if self._loader is not None:
+                self._loader.require_values(name, sums._seen - before, self._batches)
+        self._batches += 1
 
     def add_guess(self, output: Any) -> None:
         """Add a step's output for a batch of training examples."""

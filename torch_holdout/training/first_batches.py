@@ -1,9 +1,12 @@
 """The first batch of a guarded run, shown to user code as marked tensors."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from torch_holdout.errors import UnguardedLogError
+from torch_holdout._fingerprints.weights import is_sharded
+from torch_holdout._shared.distributed import on_any_rank
+from torch_holdout.errors import HoldoutError, UnguardedLogError
 from torch_holdout.training.advice import not_public, refusal
 from torch_holdout.training.looking import holds_marks, look_at
 from torch_holdout.training.marking import Finding
@@ -41,15 +44,8 @@ class FirstBatches:
         if (trainer.sanity_checking, name) in self._shown:
             return run(batch)
         self._shown.add((trainer.sanity_checking, name))
-        connector = getattr(trainer, "_logger_connector", None)
-        owners = [*trainer.lightning_module.modules(), *trainer.callbacks, connector]
-
-        def refuse(findings: list[Finding]) -> None:
-            findings = not_public(findings, guard.public)
-            if findings and guard.unguarded == "raise":
-                raise UnguardedLogError(refusal(name, findings))
-            if findings:
-                guard._warn_once(refusal(name, findings))
+        module, is_step = trainer.lightning_module, name.endswith("_step")
+        owners = [*module.modules(), *trainer.callbacks, trainer._logger_connector]
 
         def excuse(trouble: str) -> None:
             guard._warn_once(f"what `{name}` keeps could not be checked: {trouble}")
@@ -61,7 +57,33 @@ class FirstBatches:
             finally:
                 self.looking = False
 
-        result = look_at(run_seen, batch, owners, repeat=used, refuse=refuse, excuse=excuse)
-        if name.endswith("_step"):
+        judge = partial(_judge, guard, name, together=is_step)
+        result = look_at(run_seen, batch, owners, repeat=used, judge=judge, excuse=excuse)
+        # Ranks that share weights take each step together, also this one.
+        if is_step and not is_sharded(module):
             require_own_values(run, batch, result, owners)
         return result
+
+
+def _judge(
+    guard: "HoldoutGuardHooks",
+    name: str,
+    findings: list[Finding],
+    error: HoldoutError | None,
+    *,
+    together: bool,
+) -> None:
+    """Raise or warn about what code did; ``together``: on every rank, so that none waits."""
+    findings = not_public(findings, guard.public)
+    if findings and guard.unguarded == "drop":
+        guard._warn_once(refusal(name, findings))
+    elif findings and error is None:
+        error = UnguardedLogError(refusal(name, findings))
+    elsewhere = together and on_any_rank(error is not None)
+    if error is not None:
+        raise error
+    if elsewhere:
+        raise UnguardedLogError(
+            f"Expected `{name}` to leave nothing of the holdout's batch behind, but on another "
+            f"rank it does. That rank's message names the place."
+        )

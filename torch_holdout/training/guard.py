@@ -1,8 +1,6 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
 import functools
-import inspect
-import logging
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -23,7 +21,6 @@ from torch_holdout.errors import (
     HoldoutError,
     HoldoutWarning,
     InvalidArgumentError,
-    UnguardedLogError,
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
@@ -33,23 +30,26 @@ from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
 from torch_holdout.training.interception import MetricWatch, Step
-from torch_holdout.training.publishing import budget_left, name_of_run, publish
+from torch_holdout.training.publishing import name_of_run, publish, stop_if_spent
 from torch_holdout.training.requirements import (
     budget_spent,
     checked_indices,
     checked_public,
-    listed,
     require_batches,
-    require_in_order,
     require_loggable,
     require_own_examples,
     require_releases_left,
     require_whole_loader,
     step_of,
 )
+from torch_holdout.training.runs import (
+    GuardedRun,
+    explain_epoch_end,
+    holdout_step_of,
+    require_idle,
+    require_step,
+)
 from torch_holdout.training.session import GuardSession
-
-_log = logging.getLogger("torch_holdout")
 
 
 class HoldoutGuardHooks:
@@ -60,6 +60,7 @@ class HoldoutGuardHooks:
 
     _session: GuardSession | None = None  # from setup to teardown
     _looks = True  # whether the first batch is shown as marked tensors
+    _current: GuardedRun | None = None  # likewise
 
     def __init__(
         self,
@@ -171,6 +172,7 @@ class HoldoutGuardHooks:
         """Check the Trainer and the holdout before anything runs, then intercept the module."""
         if not self._applies(stage):
             return
+        require_idle(self._current, self.holdout)
         require_whole_loader(trainer, self.stage)
         require_own_examples(trainer)
         guards = [
@@ -179,6 +181,7 @@ class HoldoutGuardHooks:
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
         step = step_of(self.stage)
+        require_step(pl_module, step)
         require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
         if stage == "fit":
@@ -187,6 +190,7 @@ class HoldoutGuardHooks:
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
         self._first_batches = FirstBatches()
+        self._current = GuardedRun(trainer, self.holdout, self.stage, self.dataloader_idx)
         if guards[0] is self:
             self._session = GuardSession(guards, trainer, pl_module, step)
         else:
@@ -194,16 +198,22 @@ class HoldoutGuardHooks:
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Put the module and the callbacks back as they were."""
-        self._end_session()
+        self._end_session(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Put everything back also when the run fails: Lightning calls no teardown then."""
+        explain_epoch_end(pl_module, exception)
         if isinstance(exception, HoldoutError):
             empty_frames(exception)  # Lightning's own hold the batch too
-        self._end_session()
+        self._end_session(trainer)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Show a resumed run its last values (not through ``log``: a stale one would win)."""
+        """Check the loader, and show a resumed run its last values.
+
+        Not through ``log``: a stale one would win.
+        """
+        if self._current is not None and (reason := self._current.training_starts()):
+            self._warn_once(reason)
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
         if self.stage == "validate":
@@ -215,11 +225,18 @@ class HoldoutGuardHooks:
             sanity = trainer.sanity_checking
             batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
             self._joined().require_guarded(len(batches), self.stage)
+            self._running().check_loader()
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
         if self.stage == "test":
             self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
+            self._running().check_loader()
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Say so if a fit that trained has never asked the holdout."""
+        if self._current is not None and (reason := self._current.fit_ends()):
+            self._warn_once(reason)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
@@ -243,18 +260,18 @@ class HoldoutGuardHooks:
     # ---- during a pass
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
-        validating = self.stage == "validate"
-        loaders = trainer.val_dataloaders if validating else trainer.test_dataloaders
-        own = [*listed(loaders)][self.dataloader_idx : self.dataloader_idx + 1]
-        for loader in own:
-            require_in_order(loader, self.holdout.statistics)
         if isinstance(trainer.strategy.model, DistributedDataParallel):
             # DDP shares buffers before the next step. Inside an accumulation it would not, and the
             # ranks would evaluate with a BatchNorm of their own each.
             trainer.strategy.model.require_forward_param_sync = True
         rank, world = rank_and_world()
         self._evaluation = Evaluation(
-            self.holdout, pl_module, version=self.version, rank=rank, world=world
+            self.holdout,
+            pl_module,
+            version=self.version,
+            rank=rank,
+            world=world,
+            loader=self._running().loader,
         )
         self._watch = MetricWatch([pl_module, *trainer.callbacks])
 
@@ -264,7 +281,7 @@ class HoldoutGuardHooks:
         module, evaluation = trainer.lightning_module, self._evaluation
         if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
             return
-        own = self._holdout_step(module)
+        own = holdout_step_of(module) if self.stage == "validate" else None
         run = own or functools.partial(step, **kwargs)
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
@@ -310,18 +327,7 @@ class HoldoutGuardHooks:
         return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
 
     def _refuse_metrics(self) -> None:
-        """Raise if the module's own metrics were updated, or reset them: they could be read raw."""
-        touched = self._watch.touched()
-        if not touched:
-            return
-        if self.unguarded == "raise":
-            raise UnguardedLogError(
-                f"Expected no other metric to be updated on the holdout, but these were: "
-                f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
-                f"that leaves them alone (it is used instead), or pass unguarded='drop'."
-            )
-        self._watch.reset(touched)
-        self._warn_once(f"metrics {touched} were reset after each batch of the holdout")
+        self._watch.refuse(drop=self.unguarded == "drop", warn=self._warn_once)
 
     # ---- after a pass
 
@@ -334,6 +340,7 @@ class HoldoutGuardHooks:
             return
         with named_run(self.run or current_run() or self._started_as):
             self.answers = evaluation.ask()
+        self._running().asked = True
         refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
         if refused:
             self._meet_exhaustion(refused)
@@ -341,14 +348,8 @@ class HoldoutGuardHooks:
         publish(
             trainer, self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar
         )
-        spent = budget_left(self.answers) == 0
-        if spent and self.on_exhausted == "stop" and trainer.state.fn == "fit":
-            if not trainer.should_stop and trainer.is_global_zero:
-                _log.warning(
-                    "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop').",
-                    self.holdout.name,
-                )
-            trainer.should_stop = True
+        if self.on_exhausted == "stop":
+            stop_if_spent(trainer, self.holdout, self.answers)
 
     def _meet_exhaustion(self, refused: list[str]) -> None:
         problem = budget_spent(self.holdout)
@@ -360,14 +361,6 @@ class HoldoutGuardHooks:
 
     # ---- helpers
 
-    def _holdout_step(self, module: Any) -> Step | None:
-        """Return the module's ``holdout_step``, given as many arguments as it names."""
-        step = getattr(module, "holdout_step", None)
-        if step is None or self.stage != "validate":
-            return None
-        wanted = len(inspect.signature(step).parameters)
-        return lambda *args: step(*args[:wanted])
-
     def _applies(self, stage: str) -> bool:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
@@ -376,11 +369,23 @@ class HoldoutGuardHooks:
             raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
         return self._session
 
-    def _end_session(self) -> None:
-        self._evaluation, self._watch = None, MetricWatch([])
+    def _running(self) -> GuardedRun:
+        if self._current is None:
+            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
+        return self._current
+
+    def _end_session(self, trainer: Any) -> None:
+        if self._current is None or trainer is not self._current.trainer:
+            return  # another run, refused while this one goes on
+        self._evaluation, self._watch, self._current = None, MetricWatch([]), None
         if self._session is not None:
             self._session.restore()
             self._session = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy made during a run is not part of it.
+        parts = ("_session", "_current", "_evaluation")
+        return {**vars(self), **dict.fromkeys(parts), "_watch": MetricWatch([])}
 
     def _warn_once(self, what: str) -> None:
         if what not in self._warned:

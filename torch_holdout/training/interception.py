@@ -13,6 +13,7 @@ from torch import nn
 from torchmetrics import Metric
 
 from torch_holdout._shared.tracebacks import with_empty_frames
+from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.training.metric import ReusableHoldoutMetric
 
 _LONGEST = 1000  # how far a plain list or dictionary is searched
@@ -51,6 +52,12 @@ class Interception:
         on_hook: Callable[..., Any],
         on_log: Callable[[str, Any], bool],
     ) -> None:
+        if isinstance(vars(module).get(step), _Replacement):
+            raise InvalidArgumentError(
+                f"Expected a module that no other guarded run uses, but {type(module).__name__} is "
+                f"in one that has not ended. Start this run after it, or with a copy of the "
+                f"module. Nothing was charged."
+            )
         self._saved: list[tuple[Any, str, Any]] = []
         self._open = False
         self._on_log = on_log
@@ -175,11 +182,21 @@ class MetricWatch:
                 touched.append(name)
         return touched
 
-    def reset(self, names: list[str]) -> None:
-        """Reset the named metrics."""
-        for name in names:
+    def refuse(self, *, drop: bool, warn: Callable[[str], None]) -> None:
+        """Raise if metrics were updated, or reset them and warn: they could be read raw."""
+        touched = self.touched()
+        if not touched:
+            return
+        if not drop:
+            raise UnguardedLogError(
+                f"Expected no other metric to be updated on the holdout, but these were: "
+                f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
+                f"that leaves them alone (it is used instead), or pass unguarded='drop'."
+            )
+        for name in touched:
             self._metrics[name].reset()
         self.count()
+        warn(f"metrics {touched} were reset after each batch of the holdout")
 
 
 def _metrics_of(owners: list[Any]) -> dict[str, Metric]:

@@ -33,7 +33,7 @@ def look_at(
     owners: Iterable[Any],
     *,
     repeat: bool,
-    refuse: Callable[[list[Finding]], None],
+    judge: Callable[[list[Finding], HoldoutError | None], None],
     excuse: Callable[[str], None],
 ) -> Any:
     """Run code on a marked copy of a batch and return its result, without marks.
@@ -46,16 +46,17 @@ def look_at(
         owners: Modules, callbacks and others whose attributes the code may set.
         repeat: Whether the result will be used: then the code runs once more on the batch itself,
             with attributes and generators put back, because marked tensors may take other kernels.
-        refuse: Called with what was found, before the code runs again; it may raise.
+        judge: Called with what was found and our error that the code met, if any, before the code
+            runs again; it may raise.
         excuse: Called with the reason if not everything could be seen.
 
     Example:
         >>> seen, found = [], []
-        >>> step = lambda x: seen.append(x) or x + 1
-        >>> look_at(step, torch.zeros(2), [], repeat=True, refuse=found.extend, excuse=print)
+        >>> step, judge = (lambda x: seen.append(x) or x + 1), lambda *what: found.append(what)
+        >>> look_at(step, torch.zeros(2), [], repeat=True, judge=judge, excuse=print)
         tensor([1., 1.])
-        >>> len(found)
-        1
+        >>> [(len(findings), error) for findings, error in found]
+        [(1, None)]
     """
     look = Look()
     marked = _marked(look, batch)
@@ -63,7 +64,7 @@ def look_at(
         excuse(f"its batch ({type(batch).__name__}) holds no tensors")
         return run(batch)
     before = Before(owners)
-    trouble, result = "", None
+    trouble, result, refused = "", None, None
     try:
         with _eager(), MarkedFactories():
             output = run(marked)
@@ -71,17 +72,15 @@ def look_at(
             trouble = "its result cannot be followed to the batch (scripted or foreign code)"
         result = plain_copy(output)
         del output
-    except HoldoutError:
-        before.put_back()
-        raise
+    except HoldoutError as error:
+        refused = error
     except Exception as error:
         trouble, repeat = f"it raised {type(error).__name__} on marked tensors", True
     del marked
     findings = look.end()
-    if findings or repeat:
+    if findings or refused or repeat:
         before.put_back()
-    if findings:
-        refuse(findings)
+    judge(findings, refused)
     if trouble:
         excuse(trouble)
     return run(batch) if repeat else result

@@ -2,8 +2,11 @@
 
 import os
 import sys
+import threading
 import warnings
-from types import FrameType
+from collections.abc import Callable, Iterator
+from itertools import islice
+from types import CodeType, FrameType
 from typing import Any, Literal, NoReturn, final
 
 import torch
@@ -15,6 +18,7 @@ from torch_holdout._fingerprints.weights import WeightsFingerprint, weights_fing
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.checks import require_choice, require_instance
 from torch_holdout._shared.distributed import rank_and_world
+from torch_holdout._shared.tracebacks import without_frames
 from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutError,
@@ -28,6 +32,8 @@ from torch_holdout.training.marking import is_marked
 from torch_holdout.training.requirements import budget_spent, require_eval
 
 _FRAMES_TO_LOOK_AT = 8
+_TRAINERS = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+_last_pass = threading.local()
 
 
 @final
@@ -37,9 +43,10 @@ class ReusableHoldoutMetric(Metric):
     Works in a plain loop, through ``self.log(name, metric)`` and ``log_dict``, in a
     ``MetricCollection``, under clone, deepcopy, pickle, distributed evaluation and any precision.
     It has no torchmetrics state: ``state_dict`` is empty, metrics never share it, ``forward``
-    returns None. A pass that is not the whole holdout computes NaN and charges nothing (the first
-    time silently: Lightning's sanity check; later with a warning). In a process group every rank
-    must compute.
+    returns None. A pass that is not the whole holdout computes NaN and charges nothing, with a
+    warning that says why; silently only in the sanity check of a Lightning Trainer, which is never
+    charged. ``metric.answer`` is None then, and ``metric.problem`` the reason. In a process group
+    every rank must compute.
 
     Args:
         holdout: The account.
@@ -65,6 +72,9 @@ class ReusableHoldoutMetric(Metric):
 
     full_state_update = False
     is_differentiable = False
+    problem: str | None = None
+    _last = float("nan")  # the last value that was answered
+    _torn = False  # copied in the middle of a pass
 
     def __init__(
         self,
@@ -88,7 +98,6 @@ class ReusableHoldoutMetric(Metric):
         self.on_exhausted = on_exhausted
         self.answer: Answer | None = None
         self._model = ModelReference(model)
-        self._partial_passes = 0
         self._start_pass()
 
     def _start_pass(self) -> None:
@@ -99,6 +108,7 @@ class ReusableHoldoutMetric(Metric):
         self._resampled = False
         self._asked = False
         self._passed = float("nan")
+        self._torn = False
 
     @property
     def higher_is_better(self) -> bool:  # type: ignore[override]
@@ -133,9 +143,17 @@ class ReusableHoldoutMetric(Metric):
         dtype = torch.float32 if self.device.type == "mps" else torch.float64
         return torch.tensor(self._passed, dtype=dtype, device=self.device)
 
+    @without_frames
     def forward(self, *values: Any, **named: Any) -> None:
         """Update and return None: a single batch has no value."""
         self.update(*values, **named)
+
+    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
+        # Around torchmetrics' own wrapper, whose frame has the batch too.
+        return without_frames(super()._wrap_update(update))
+
+    # nn.Module's frames have the batch as well.
+    __call__ = without_frames(Metric.__call__)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot the released value, or the values given."""
@@ -155,13 +173,17 @@ class ReusableHoldoutMetric(Metric):
 
     def __getstate__(self) -> dict[str, Any]:
         hidden = ("_sums", "_guess", "_seen_weights", "_cycle")
-        return {key: v for key, v in super().__getstate__().items() if key not in hidden}
+        state = {key: v for key, v in super().__getstate__().items() if key not in hidden}
+        return state | {"_torn": self._torn or (self._sums is not None and not self._asked)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         asked, passed = state["_asked"], state["_passed"]
         super().__setstate__(state)
         self._start_pass()
         self._asked, self._passed = asked, passed  # an answer that has left may be shown again
+        self._torn = state.get("_torn", False)
+        if "_last" not in state and self.answer is not None:  # a pickle of an older version
+            self._last = self.answer.value
 
     def _new_sums(self) -> SealedSums:
         # Not made with the metric: the process group may come later.
@@ -179,44 +201,48 @@ class ReusableHoldoutMetric(Metric):
         return self._seen_weights.confirmed_by(self._look_at(self._model.target))
 
     def _ask(self) -> float:
-        if _sanity_checking(self._model.target):
+        self.answer, self.problem = None, None
+        if sanity_checking() or _sanity_checking(self._model.target):
             return float("nan")
         if self._resampled:
-            warnings.warn(
+            return self._unanswered(
                 "A bootstrap sample is not the holdout: an example drawn twice would count twice. "
-                "Computed NaN; nothing was released or charged. Bootstrap unguarded metrics only.",
-                HoldoutWarning,
-                stacklevel=4,
+                "Nothing was released or charged. Bootstrap unguarded metrics only."
             )
-            return float("nan")
         name, sums = self.statistic_name, self._sums or self._new_sums()
         try:
             answer = self.holdout.release(name, sums, query=self._query(), guess=self._guess)
         except PartialPassError as error:
-            self._partial_passes += 1
-            if self._partial_passes > 1:
-                warnings.warn(f"{error} Computed NaN.", HoldoutWarning, stacklevel=4)
-            return float("nan")
+            torn = " This metric was copied or unpickled in the middle of a pass, whose sums are "
+            torn += "never copied: call reset() and go over the whole holdout."
+            return self._unanswered(f"{error}{torn if self._torn else ''}")
         if answer.kind == "exhausted":
             return self._exhausted(answer)
-        self.answer = answer
+        self.answer, self._last = answer, answer.value
+        _last_pass.problem = None
         return answer.value
 
+    def _unanswered(self, problem: str) -> float:
+        """Say why a pass got no answer, here and to whoever reports that there is none."""
+        self.problem = problem
+        _last_pass.problem = problem
+        warnings.warn(f"{problem} Computed NaN.", HoldoutWarning, stacklevel=5)
+        return float("nan")
+
     def _exhausted(self, answer: Answer) -> float:
-        problem = f"{budget_spent(self.holdout)}; {self.statistic_name!r} was not answered."
+        self.problem = f"{budget_spent(self.holdout)}; {self.statistic_name!r} was not answered."
         if self.on_exhausted == "raise":
             raise BudgetExhaustedError(
-                f"{problem} Stop here and report, pass on_exhausted='freeze' to repeat the last "
-                f"answer, or bring a fresh holdout."
+                f"{self.problem} Stop here and report, pass on_exhausted='freeze' to repeat the "
+                f"last answer, or bring a fresh holdout."
             )
-        last = float("nan") if self.answer is None else self.answer.value
-        self.answer = Answer(last, "exhausted", answer.budget_left, None)
+        self.answer = Answer(self._last, "exhausted", answer.budget_left, None)
         warnings.warn(
-            f"{problem} Its last answer is repeated; it is stale and certifies nothing.",
+            f"{self.problem} Its last answer is repeated; it is stale and certifies nothing.",
             HoldoutWarning,
             stacklevel=5,
         )
-        return last
+        return self._last
 
 
 @final
@@ -245,16 +271,35 @@ class ModelReference:
         return f"<reference to {type(self.target).__name__}>"
 
 
+def take_problem() -> str | None:
+    """Return why this thread's last unanswered pass got no answer, once."""
+    problem: str | None = vars(_last_pass).pop("problem", None)
+    return problem
+
+
+def sanity_checking() -> bool:
+    """Whether this is called in the sanity check of a Lightning Trainer, of either package.
+
+    Such a check may cover the whole holdout, and a metric in a helper has no Trainer to ask.
+    """
+    return any(
+        code.co_name == "_run_sanity_check" and module in _TRAINERS for code, module in _callers()
+    )
+
+
 def _sanity_checking(model: nn.Module | None) -> bool:
-    """Whether a Trainer runs the model for its sanity check, which may cover the whole holdout."""
+    """Whether a Trainer runs this very model for its sanity check, in whatever thread."""
     return bool(getattr(getattr(model, "_trainer", None), "sanity_checking", False))
 
 
 def _inside_bootstrap() -> bool:
     """Whether torchmetrics' BootStrapper is calling, whose samples repeat examples."""
+    near = islice(_callers(), _FRAMES_TO_LOOK_AT)
+    return any(code is BootStrapper.update.__code__ for code, _ in near)
+
+
+def _callers() -> Iterator[tuple[CodeType, str]]:
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(_FRAMES_TO_LOOK_AT):
-        if frame is None or frame.f_code is BootStrapper.update.__code__:
-            break
+    while frame is not None:
+        yield frame.f_code, str(frame.f_globals.get("__name__"))
         frame = frame.f_back
-    return frame is not None and frame.f_code is BootStrapper.update.__code__

@@ -25,6 +25,7 @@ _TOOLS = frozenset(
     )
 )  # fmt: skip
 _TORCH = str(Path(torch.__file__).parent) + os.sep
+_WRAPPERS = ("DistributedDataParallel.", "FullyShardedDataParallel.", "OptimizedModule.")
 _DEEPEST = 8  # containers around a kept value
 _WIDEST = 64  # holders looked at for one container
 _STORED = re.compile(r"[.]_(?:buffers|modules|parameters)\['([^']*)'\]")  # attributes of a module
@@ -109,8 +110,11 @@ def holder_of(kept: Any, ignored: set[int]) -> str:
                 ours = True
                 continue
             named = _name(holder, thing)
-            if named is not None:
+            if named is not None and not named.startswith(_WRAPPERS):
                 return _tidy(named + path)
+            if named is not None:
+                fallback = fallback or _tidy(named + path)
+                continue
             step = _position(holder, thing)
             if step is None:
                 fallback = fallback or f"a {type(holder).__qualname__}"

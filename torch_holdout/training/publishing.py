@@ -1,6 +1,7 @@
 """Values for Lightning's loggers, callbacks and progress bars: answers, budget, the run's name."""
 
 import contextlib
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name
 from torch_holdout.training.requirements import BUDGET_IN_BAR
 from torch_holdout.training.session import GuardSession
+
+_log = logging.getLogger("torch_holdout")
 
 
 class Published(Metric):
@@ -85,6 +88,19 @@ def publish(
     send(f"{prefix}/budget_left", left)
     send(f"{prefix}/releases", holdout.budget - left)
     send(f"{prefix}/exhausted", left == 0)
+
+
+def stop_if_spent(trainer: Any, holdout: ReusableHoldout, answers: Mapping[str, Answer]) -> None:
+    """Stop a fit whose holdout has no releases left, and say so."""
+    if budget_left(answers) or trainer.state.fn != "fit":
+        return
+    if not trainer.should_stop and trainer.is_global_zero:
+        _log.warning(
+            "Holdout %r has no releases left: the Trainer stops (on_exhausted='stop'). What was "
+            "released stands; more validations need a fresh holdout.",
+            holdout.name,
+        )
+    trainer.should_stop = True
 
 
 def budget_left(answers: Mapping[str, Answer]) -> int:

@@ -20,19 +20,27 @@ the budget is gone, is never reported. ``study.best_value`` may therefore be a g
 never is.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, final
 
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.errors import (
+    BudgetExhaustedError,
+    HoldoutWarning,
+    InvalidArgumentError,
+    PartialPassError,
+)
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name, named_run
+from torch_holdout.training.metric import take_problem
 from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, points_here, reask
 from torch_holdout.tuning.reporting import (
     one_statistic,
     reporting_callback,
+    require_sanity_check,
     require_shared,
     tells_the_value,
 )
@@ -46,6 +54,8 @@ except ModuleNotFoundError as error:
 
 __all__ = ["Claim", "SharedTrial", "claim", "reask", "sharing"]
 
+PRUNED = "torch_holdout:pruned"  # the user attribute that says why a trial was pruned
+
 
 @contextmanager
 def sharing(
@@ -58,6 +68,9 @@ def sharing(
     that made the last release ends with it. No trial fails for it. (``study.stop()`` stops this
     process's loop; other workers stop when they find the holdout spent. Outside of
     ``study.optimize``, with ask and tell, there is no loop to stop and ``TrialPruned`` is raised.)
+    A trial that is pruned here says why in its user attribute ``torch_holdout:pruned``. A pass that
+    is not the whole holdout is no reason to prune: it raises ``PartialPassError``, so that the
+    study stops at its first trial.
 
     Args:
         trial: The trial.
@@ -78,13 +91,14 @@ def sharing(
     name = one_statistic(holdout, statistic)
     _require_direction(trial.study, holdout, name)
     if holdout.exhausted:
-        _end(trial.study, holdout)
+        _end(trial, holdout)
+    take_problem()  # of another trial
     shared = SharedTrial(trial, holdout, name)
     try:
         with named_run(_run_name(trial)):
             yield shared
     except BudgetExhaustedError:
-        _end(trial.study, holdout)
+        _end(trial, holdout)
     if holdout.budget_left == 0:
         _stop(trial.study)
 
@@ -115,17 +129,18 @@ class SharedTrial:
         self._statistic = statistic
         self._account = holdout.account
         self._value: float | None = None
+        self._withheld = False  # an answer that does not tell this trial's value
         self._step = -1
 
     @property
     def value(self) -> float:
-        """The value the trial was last answered; without one the trial is pruned.
+        """The value the trial was last answered; without one the trial is pruned, and says why.
 
         Never a stale one. It is what the sampler learns from; what may be claimed of the study is
-        ``claim(study, holdout)``.
+        ``claim(study, holdout)``. If a pass of the trial was not the whole holdout, that is raised.
         """
         if self._value is None:
-            raise optuna.TrialPruned("The holdout published no value for this trial.")
+            self._end_without_value()
         return self._value
 
     def pruning(self, guard: Any) -> Any:
@@ -147,14 +162,16 @@ class SharedTrial:
         """Tell the study an answer, e.g. ``metric.answer`` in a plain loop; prune if it says so.
 
         Args:
-            answer: From ``ReusableHoldoutMetric`` or ``holdout.release``. None (a pass that asked
-                nothing) is ignored.
+            answer: From ``ReusableHoldoutMetric`` or ``holdout.release``. None is ignored in a
+                Trainer's sanity check only.
             step: How far the trial is, comparable between trials.
 
         Raises:
             optuna.TrialPruned: If the pruner says so, or the answer is stale.
+            PartialPassError: If there is no answer, with the reason.
         """
         if answer is None:
+            require_sanity_check(self._statistic)
             return
         self._step = step
         if points_here(answer, self._holdout, self._statistic):
@@ -163,15 +180,31 @@ class SharedTrial:
             mark = {"trial": self._trial.number, "step": step, "account": self._account}
             self._trial.set_user_attr(key, mark)
         if answer.kind == "exhausted":
-            _end(self._trial.study, self._holdout)
+            _end(self._trial, self._holdout, f" Its value at step {step} is stale: not reported.")
         if answer.budget_left == 0:
             _stop(self._trial.study)
         if not tells_the_value(self._holdout.mechanism, answer):
+            self._withheld = True
             return
         self._value = answer.value
         self._trial.report(answer.value, step)
         if self._trial.should_prune():
-            raise optuna.TrialPruned(f"Pruned at step {step} by a published value.")
+            kind = "released value" if answer.is_release else "guess near the holdout's value"
+            _prune(
+                self._trial, f"Pruned at step {step} by the study's pruner, which read a {kind}."
+            )
+
+    def _end_without_value(self) -> NoReturn:
+        if self._withheld:
+            _prune(self._trial, "Pruned: its answers were guesses, which say it is no better.")
+        if problem := take_problem():
+            raise PartialPassError(problem)
+        reason = (
+            "The holdout published no value for this trial: it ended before its first validation, "
+            "or nothing was reported (shared.pruning(guard), or shared.report(metric.answer, step))"
+        )
+        warnings.warn(f"Trial {self._trial.number}: {reason}.", HoldoutWarning, stacklevel=3)
+        _prune(self._trial, f"Pruned: {reason}.")
 
     def __repr__(self) -> str:
         return f"SharedTrial(trial={self._trial.number}, statistic={self._statistic!r})"
@@ -244,9 +277,18 @@ def _pointers(trial: optuna.trial.FrozenTrial, name: str, account: str) -> Itera
             yield Pointer(str(trial.number), int(mark["step"]), int(position), account, name)
 
 
-def _end(study: optuna.Study, holdout: ReusableHoldout) -> NoReturn:
-    _stop(study)
-    raise optuna.TrialPruned(f"{budget_spent(holdout)}: the study stops.")
+def _end(trial: optuna.Trial, holdout: ReusableHoldout, stale: str = "") -> NoReturn:
+    _stop(trial.study)
+    _prune(
+        trial,
+        f"{budget_spent(holdout)}: the study stops.{stale} claim(study, holdout) returns its best "
+        f"release; more trials need a fresh holdout.",
+    )
+
+
+def _prune(trial: optuna.Trial, reason: str) -> NoReturn:
+    trial.set_user_attr(PRUNED, reason)
+    raise optuna.TrialPruned(reason)
 
 
 def _stop(study: optuna.Study) -> None:

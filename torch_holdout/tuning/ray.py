@@ -33,15 +33,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torch_holdout._shared.checks import require_instance
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name, named_run
+from torch_holdout.training.metric import take_problem
 from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim, points_here, reask
 from torch_holdout.tuning.reporting import (
     one_statistic,
     reporting_callback,
+    require_sanity_check,
     require_shared,
     tells_the_value,
 )
@@ -57,6 +59,7 @@ __all__ = ["Claim", "claim", "reask", "report", "reporting", "sharing"]
 
 CHECKPOINT = "checkpoint"  # the file's name in a checkpoint's folder, as in Ray's own callback
 EXHAUSTED = "holdout_exhausted.txt"
+PROBLEM = "holdout/problem"
 
 _log = logging.getLogger("torch_holdout")
 
@@ -83,6 +86,11 @@ def sharing(
     folder has a file ``holdout_exhausted.txt`` that says so, and what it reported before stands.
     One that has nothing to report (also when all it got were guesses of a Ladder) reports NaN
     once, because Tune breaks off the whole sweep if a trial ends without its metric.
+
+    A pass that is not the whole holdout (a wrong loader, ``size`` or ``drop_last``) does break off
+    the sweep: the trial fails with a ``PartialPassError``, and Tune's error quotes it under
+    ``holdout/problem``. (Without a metric in ``TuneConfig`` Tune goes on, and each trial fails so
+    before it trains.)
 
     Args:
         train: Trains one configuration and reports through ``reporting`` or ``report``.
@@ -161,11 +169,12 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
 
     Args:
         answers: By statistic. Nothing is reported if one of them does not describe its trial: a
-            Ladder's guess, or None (a pass that asked nothing).
+            Ladder's guess, or None in a Trainer's sanity check.
         checkpoint: A ``ray.tune.Checkpoint``.
 
     Raises:
         BudgetExhaustedError: If one is stale; ``sharing`` ends the trial then.
+        PartialPassError: If one is missing, with the reason; ``sharing`` breaks off the sweep.
 
     Example:
         >>> report({"val_acc": Answer(0.75, "release", 1, "release", position=1)})
@@ -181,6 +190,8 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
         one_statistic(holdout, name)
         if answer is not None and answer.kind == "exhausted":
             _end(holdout)
+        if answer is None:
+            require_sanity_check(name)
         if answer is None or not tells_the_value(holdout.mechanism, answer):
             trial.withheld = True
             return
@@ -230,6 +241,7 @@ def _run(
     holdout: ReusableHoldout,
 ) -> None:
     trial = _Trial(holdout)
+    take_problem()  # of another trial
     token = _running.set(trial)
     try:
         if holdout.exhausted:
@@ -241,6 +253,10 @@ def _run(
         note = Path(tune.get_context().get_trial_dir()) / EXHAUSTED
         note.write_text(f"{error}\n")
         trial.withheld = True
+    except PartialPassError as error:
+        # All trials have this loader. Tune ends the sweep over a result without its metric.
+        tune.report({PROBLEM: str(error), "holdout/name": holdout.name})
+        raise
     finally:
         _running.reset(token)
     if trial.withheld and not trial.reported:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from torch_holdout._shared.checks import require_instance
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import HoldoutError, InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.training.guard import HoldoutGuardHooks
+from torch_holdout.training.metric import sanity_checking, take_problem
 
 
 def tells_the_value(mechanism: Mechanism, answer: Answer) -> bool:
@@ -29,6 +30,27 @@ def tells_the_value(mechanism: Mechanism, answer: Answer) -> bool:
     if answer.source is None:
         return False
     return answer.is_release or mechanism.guess_rule == "both"
+
+
+def require_sanity_check(name: str) -> None:
+    """Raise, with the reason, that there is no answer to report; not in a Trainer's sanity check.
+
+    The next trial would get none for the same reason, and a sweep would lose one trial after the
+    other.
+
+    Example:
+        >>> require_sanity_check("val_acc")
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.PartialPassError: Expected an answer for 'val_acc', but got None: ...
+    """
+    if not sanity_checking():
+        raise PartialPassError(
+            take_problem()
+            or f"Expected an answer for {name!r}, but got None: no pass has asked the holdout. "
+            f"Update the metric with the whole holdout and call compute() before its answer is "
+            f"reported. Nothing was released or charged."
+        )
 
 
 def one_statistic(holdout: ReusableHoldout, name: str | None) -> str:
@@ -72,21 +94,32 @@ class _ReportingHooks:
 
         Several ranks are refused because it is not settled which of them may end a trial for all.
         """
-        if trainer.world_size > 1:
-            raise InvalidArgumentError(
-                f"Expected trials of one process, but this Trainer has {trainer.world_size}: "
-                f"ending a trial under DDP is not supported. Use devices=1, or a guard without "
-                f"this callback."
-            )
+        _require_one_process(trainer)
         if self._guard not in trainer.callbacks:
             raise InvalidArgumentError(
                 f"Expected the guard among the Trainer's callbacks, next to {type(self).__name__}."
             )
 
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Refuse several ranks also where they are spawned: pickling for them fails before setup.
+
+        Whatever a study or a trial holds cannot be sent to another process.
+        """
+        if not isinstance(exception, HoldoutError):
+            _require_one_process(trainer)
+
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the answers that the guard has published in a fit."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._tell(trainer)
+
+
+def _require_one_process(trainer: Any) -> None:
+    if trainer.world_size > 1:
+        raise InvalidArgumentError(
+            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
+            f"trial under DDP is not supported. Use devices=1, or a guard without this callback."
+        ) from None
 
 
 def _callback_class(guard: HoldoutGuardHooks) -> type:
