@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch_holdout._fingerprints.hashing import UnknownContentError
 from torch_holdout._fingerprints.records import Hashes, as_array, read_records
 from torch_holdout._fingerprints.sketch import keyed_hashes, shared
+from torch_holdout._shared.checks import require_whole
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 
@@ -219,11 +220,16 @@ def _checked_size(dataset: Any) -> int:
     indexed = hasattr(type(dataset), "__getitem__") and not isinstance(dataset, Mapping | str)
     try:
         size = len(dataset) if indexed and isinstance(dataset, Sized) else 0
-    except TypeError:  # a tensor without dimensions, or a class that only inherits __len__
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):  # a tensor without dimensions, or a class that only inherits __len__
         size = 0
     if size < 1:
         raise InvalidArgumentError(
             f"Expected a dataset with integer indexing and a length of at least one, but got a "
             f"{type(dataset).__name__} without."
         )
+    require_whole("len(dataset)", size, 1, 2**40)
     return size

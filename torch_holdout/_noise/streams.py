@@ -18,9 +18,11 @@ from typing import ClassVar, final
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._noise.gaussian import blocks_of
 from torch_holdout._noise.laplace import UNIFORM_BITS, bit_thresholds, require_scale
+from torch_holdout._shared.checks import shown
 from torch_holdout.errors import InvalidArgumentError
 
 _UNIFORM_BYTES = UNIFORM_BITS // 8
+_SEED_BITS = 8192  # Python writes down no longer ones
 
 
 @final
@@ -125,8 +127,9 @@ class SeededNoise(NoiseSource):
     seeded = True
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise InvalidArgumentError(f"Expected `seed` to be an integer, but got {seed!r}.")
+        usable = isinstance(seed, int) and not isinstance(seed, bool)
+        if not usable or seed.bit_length() > _SEED_BITS:
+            raise InvalidArgumentError(f"Expected `seed` to be an integer, but got {shown(seed)}.")
         self._seed = seed
 
     def _reader(self, key: tuple[object, ...]) -> Callable[[int], bytes]:

@@ -25,7 +25,7 @@ def require_number(name: str, value: object) -> None:
     """Raise unless ``value`` is a finite number."""
     if not is_finite(value):
         raise InvalidArgumentError(
-            f"Expected `{name}` to be a finite number, but got {_shown(value)}."
+            f"Expected `{name}` to be a finite number, but got {shown(value)}."
         )
 
 
@@ -41,7 +41,7 @@ def require_between(
     else:
         expected = f"from {low:g} to {high:g}" if ends else f"between {low:g} and {high:g}"
     raise InvalidArgumentError(
-        f"Expected `{name}` to be a number {expected}, but got {_shown(value)}."
+        f"Expected `{name}` to be a number {expected}, but got {shown(value)}."
     )
 
 
@@ -61,7 +61,7 @@ def require_failure(value: object, smallest: float = 0.0) -> None:
     require_between("failure", value, 0, 1, ends=False)
     if is_finite(value) and value < smallest:
         raise InvalidArgumentError(
-            f"Expected `failure` to be at least {smallest:g}, but got {_shown(value)}."
+            f"Expected `failure` to be at least {smallest:g}, but got {shown(value)}."
         )
 
 
@@ -70,7 +70,7 @@ def require_tolerance(value: object, largest: float = 1.0) -> None:
     if not is_finite(value) or not 0 < value <= largest:
         raise InvalidArgumentError(
             f"Expected `tolerance` to be a number above 0 and at most {largest:.4g}, but got "
-            f"{_shown(value)}."
+            f"{shown(value)}."
         )
 
 
@@ -93,7 +93,7 @@ def require_whole(name: str, value: object, smallest: int, largest: int) -> None
     if whole is None or not wide or not smallest <= whole <= largest:
         raise InvalidArgumentError(
             f"Expected `{name}` to be a whole number from {smallest} to {largest}, but got "
-            f"{_shown(value)}."
+            f"{shown(value)}."
         )
 
 
@@ -103,7 +103,7 @@ def require_text(name: str, value: object) -> None:
     if not usable or not str(value).isprintable():
         raise InvalidArgumentError(
             f"Expected `{name}` to be printable text of 1 to 200 characters, but got "
-            f"{_shown(value)}."
+            f"{shown(value)}."
         )
 
 
@@ -111,14 +111,14 @@ def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise unless ``value`` is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         expected = " or ".join(map(repr, choices))
-        raise InvalidArgumentError(f"Expected `{name}` to be {expected}, but got {_shown(value)}.")
+        raise InvalidArgumentError(f"Expected `{name}` to be {expected}, but got {shown(value)}.")
 
 
 def require_instance(name: str, value: object, expected: type | UnionType) -> None:
     """Raise unless ``value`` is of a type, or of one of several."""
     if not isinstance(value, expected):
         kinds = [expected] if isinstance(expected, type) else get_args(expected)
-        names = " or ".join(kind.__name__ for kind in kinds)
+        names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
         raise InvalidArgumentError(
             f"Expected `{name}` to be of type {names}, but got {type(value).__name__}."
         )
@@ -128,7 +128,7 @@ def require_flag(name: str, value: object) -> None:
     """Raise unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise InvalidArgumentError(
-            f"Expected `{name}` to be True or False, but got {_shown(value)}."
+            f"Expected `{name}` to be True or False, but got {shown(value)}."
         )
 
 
@@ -201,7 +201,7 @@ def _as_int(value: object) -> int | None:
         return None
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Show a user's own argument, shortened; of what may hold data, only the type."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
         return "a number beyond 10^30"

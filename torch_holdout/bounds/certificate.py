@@ -229,6 +229,7 @@ def answer_interval(
     """
     require_failure(failure, SMALLEST_FAILURE)
     channel = channels[statistic]
+    failure = float(failure)
     theorem = _chosen(transcript, channels, failure)
     claims = _Claims(transcript, channel, sequences_of(channels.values()), failure)
     normalised = min(max((value - channel.low) / channel.width, 0.0), 1.0)

@@ -20,6 +20,21 @@ Role = Literal["holdout", "guess"]
 Guesses = Mapping[str, float | SealedSums]
 
 
+def guesses_for(sums: Mapping[str, SealedSums], guesses: Guesses | None) -> Guesses:
+    """Return the guesses that belong to some sums; raise unless both are given by name."""
+    require_instance("sums", sums, Mapping)
+    if guesses is None:
+        return {}
+    require_instance("guesses", guesses, Mapping)
+    return {name: guess for name, guess in guesses.items() if name in sums}
+
+
+def query_text(query: str | WeightsFingerprint) -> str:
+    """Return a query as text; raise unless it is one."""
+    require_instance("query", query, str | WeightsFingerprint)
+    return query if isinstance(query, str) else query.query(query.lanes.tolist())
+
+
 @dataclass(frozen=True, repr=False)
 class Question:
     """The arguments of ``release_all``, and what the answer costs another account."""

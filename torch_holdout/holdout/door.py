@@ -19,8 +19,10 @@ from torch_holdout.holdout.checks import (
     Question,
     Role,
     estimation_set_after,
+    guesses_for,
     owner_of,
     query_key,
+    query_text,
     require_allowed,
     require_current_sets,
     require_fingerprint,
@@ -211,6 +213,7 @@ class ReusableHoldout:
             fresh: Ask again although the answer is known: a forced release. It removes the bias of
                 having picked the luckiest noise, not the overfitting to the holdout.
         """
+        self._registration.statistic(name)
         guesses = {} if guess is None else {name: guess}
         return self.release_all({name: sums}, query=query, guesses=guesses, fresh=fresh)[name]
 
@@ -227,14 +230,13 @@ class ReusableHoldout:
         They are asked in registered order, each in its own transaction, so the budget may run out
         between them.
         """
-        own = {name: guess for name, guess in (guesses or {}).items() if name in sums}
-        asked = Question(sums, query, own, fresh)
+        asked = Question(sums, query, guesses_for(sums, guesses), fresh)
         # An error from inside may not carry out a raw value or an uncommitted answer.
         return without_trace(lambda: self._release_all(asked))
 
     def recall(self, name: str, query: str | WeightsFingerprint) -> Answer | None:
         """Return the earlier answer to a query, free; None, and no charge, if there is none."""
-        text = query if isinstance(query, str) else query.query(query.lanes.tolist())
+        text = query_text(query)
         with self._ledger.account(self._attached(), budget=self.budget) as account:
             key = query_key(self._registration.statistic(name), text)
             return self._repeated(account, name, key)

@@ -12,6 +12,7 @@ from torch_holdout._shared.checks import (
     require_instance,
     require_text,
     require_whole,
+    shown,
 )
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Mechanism
@@ -83,7 +84,7 @@ class Registration:
         if not isinstance(name, str) or name not in self.statistics:
             raise InvalidArgumentError(
                 f"Expected one of the registered statistics {list(self.statistics)}, but got "
-                f"{name!r:.60}."
+                f"{shown(name)}."
             )
         return self.statistics[name]
 

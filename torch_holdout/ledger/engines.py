@@ -34,7 +34,11 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (sa.exc.ArgumentError, ValueError, TypeError, AttributeError):
-        hint = "" if "://" in str(url) else " For a file write sqlite:/// before its name."
+        hint = (
+            ""
+            if isinstance(url, str) and "://" in url
+            else " For a file write sqlite:/// before its name."
+        )
         raise LedgerError(
             f"Expected a ledger URL like {_SUPPORTED}, but got something else.{hint}"
         ) from None

@@ -107,7 +107,7 @@ class Ledger:
         """
         with self._transaction() as connection:
             row = self._row(connection, statements.LOCK_HOLDOUT, account)
-            if budget not in (None, row.budget):
+            if budget is not None and (not isinstance(budget, int) or budget != row.budget):
                 raise damaged(row.name, self.address)
             yield Account(connection, row)
 
@@ -115,7 +115,7 @@ class Ledger:
         """Read an account's counters without blocking anyone; ``check`` its rows first."""
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.HOLDOUT, account)
-            if check:
+            if check is not False:
                 require_holdout_fits(connection, row, self.address)
             known = self._version >= schema.WITH_HEADERS and has_sketch(connection, account)
             return Summary.of_row(row, self.address, sketched=known)
@@ -171,7 +171,8 @@ class Ledger:
         """
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.HOLDOUT, account)
-            summary = Summary.of_row(row, self.address)
+            known = self._version >= schema.WITH_HEADERS and has_sketch(connection, account)
+            summary = Summary.of_row(row, self.address, sketched=known)
             if not 0 < position <= summary.queries:
                 return None
             where = {"holdout": row.id, "position": position}
@@ -254,7 +255,7 @@ class Ledger:
         """Read a records account's counters without blocking anyone."""
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.RECORDS, account)
-            if check:
+            if check is not False:
                 require_records_fit(connection, row, self.address)
             return RecordsSummary.of_row(row, self.address)
 
@@ -268,7 +269,8 @@ class Ledger:
 
     def find_records(self, name: str) -> str | None:
         """Return the id of a records account, or None if there is none; makes nothing."""
-        return self.records_accounts().get(name) if self._backend.exists() else None
+        known = isinstance(name, str) and self._backend.exists()
+        return self.records_accounts().get(name) if known else None
 
     def records_accounts(self) -> dict[str, str]:
         """Return the records accounts' ids by name, oldest first."""
@@ -327,7 +329,8 @@ class Ledger:
                 store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
 
     def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
-        row = connection.execute(statement, {"which": account}).one_or_none()
+        known = isinstance(account, str) and account.isascii()
+        row = connection.execute(statement, {"which": account}).one_or_none() if known else None
         if row is None:
             raise self._gone("an account")  # never its id
         return row
@@ -384,7 +387,7 @@ def _ids(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
 
 
 def _of_account(account: str, *columns: Any) -> sa.Select[Any]:
-    rows = columns[0].table
+    rows, known = columns[0].table, isinstance(account, str) and account.isascii()
     owner = schema.records if rows is schema.charges else schema.holdouts
     joined = sa.select(*columns).join(owner, owner.c.id == owner_column(rows))
-    return joined.where(owner.c.account == account)
+    return joined.where(owner.c.account == (account if known else ""))

@@ -19,12 +19,18 @@ from torch_holdout._fingerprints.hashing import (
     digest,
     qualified_name,
 )
-from torch_holdout._shared.checks import require_choice, require_instance, require_whole
+from torch_holdout._shared.checks import (
+    require_choice,
+    require_instance,
+    require_length,
+    require_whole,
+)
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.neighbours import Neighbours, Relation, Unit
 
 Key = int | str | bytes
 Likeness = Literal["same", "by name", "another function", "other"]
+_MOST_RECORDS = 2**33  # beyond, their hashes fit in no memory
 _MASK = 2**64 - 1
 
 
@@ -106,7 +112,8 @@ class Partition:
             >>> Partition(num_parts=2, seed=0, balanced=True).assign(range(5))
             [tensor([0, 1, 2]), tensor([3, 4])]
         """
-        size = len(dataset)
+        size = require_length("dataset", dataset)
+        require_whole("len(dataset)", size, 0, _MOST_RECORDS)
         if keys is not None and not callable(self.key):
             raise InvalidArgumentError(
                 f"Expected no `keys` for a partition by {self.key}, which finds them itself. Drop "
@@ -150,7 +157,9 @@ class Partition:
             ('same', 'another function')
         """
         own = self.identity()
-        if not isinstance(stored, dict) or "code" not in own:
+        if not isinstance(stored, dict):
+            return "other"
+        if "code" not in own:
             return "same" if stored == own else "other"
         code, mine = stored.get("code"), own["code"]
         if {**stored, "code": mine} != own:
@@ -253,14 +262,27 @@ def _splitmix64(
 def _words(keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Return a fresh array of 64-bit words, one for each key."""
     if isinstance(keys, Tensor):
-        keys = keys.detach().cpu().numpy()
+        keys = _on_host(keys)
     if isinstance(keys, range):
+        require_whole("len(keys)", len(keys), 0, _MOST_RECORDS)
         keys = np.arange(keys.start, keys.stop, keys.step, dtype=np.int64)
     if isinstance(keys, np.ndarray) and keys.dtype.kind in "iu":
         if keys.dtype.kind == "i":
             keys = keys.astype(np.int64).view(np.uint64)
         return np.array(keys, dtype=np.uint64).reshape(-1)
+    if not isinstance(keys, Iterable) or (isinstance(keys, np.ndarray) and keys.ndim == 0):
+        raise InvalidArgumentError(f"Expected `keys` to be a list, but got {type(keys).__name__}.")
     return np.array([_word(key) for key in keys], dtype=np.uint64)
+
+
+def _on_host(keys: Tensor) -> Any:
+    try:
+        return keys.detach().cpu().numpy()
+    except (TypeError, RuntimeError, NotImplementedError):  # sparse, nested, quantised, meta
+        pass
+    raise InvalidArgumentError(
+        f"Expected `keys` to be a plain tensor, but got {keys.dtype}, {keys.layout}."
+    )
 
 
 def _word(key: object) -> int:

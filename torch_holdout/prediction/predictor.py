@@ -156,7 +156,8 @@ class PrivatePredictorHooks(nn.Module):
 
     def predict_step(self, batch: Any, batch_idx: int = 0, dataloader_idx: int = 0) -> Tensor:
         """Answer a loader's batch; of a tuple or list the first part is the inputs."""
-        return self.forward(batch[0] if isinstance(batch, tuple | list) else batch)
+        parts = isinstance(batch, tuple | list) and len(batch) > 0
+        return self.forward(batch[0] if parts else batch)
 
     def on_predict_start(self) -> None:
         """Raise if the budget cannot cover the whole run, so that no answer is lost half way."""

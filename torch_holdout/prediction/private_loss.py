@@ -91,6 +91,7 @@ class PrivateLoss:
     def epsilon(self, delta: float) -> PrivateValue:
         """Return the epsilon of all votes added so far."""
         require_between("delta", delta, 0, 1, ends=False)
+        delta = float(delta)
         losses = [0.0] * len(_ORDERS) if self._total is None else self._total.tolist()
         epsilon = min(epsilon_at_order(x, o, delta) for o, x in zip(_ORDERS, losses, strict=True))
         return PrivateValue(max(0.0, epsilon), f"data-dependent epsilon at delta {delta:g}")

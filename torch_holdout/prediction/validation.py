@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from torch_holdout._shared.checks import require_instance, require_text
+from torch_holdout._shared.checks import require_instance, require_text, shown
 from torch_holdout._shared.distributed import on_first_rank, rank_and_world
 from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.accounting import Charge, Concentrated, Pure
@@ -148,13 +148,13 @@ def step_charge(
             "Expected a holdout that does not compare with training values: a training guess is "
             "published without noise. Use guess='last', a Ladder or an answering mechanism."
         )
-    statistic = holdout.statistics.get(name)
+    statistic = holdout.statistics.get(name) if isinstance(name, str) else None
     accuracy = isinstance(statistic, BoundedMean) and statistic.per_example is None
     scale = None if statistic is None else (statistic.low, statistic.high, statistic.mode)
     if not accuracy or scale != (0.0, 1.0, "max"):
         raise InvalidArgumentError(
-            f"Expected {name!r} to be a statistic with bounds 0 and 1 where larger is better, such "
-            f"as th.ZeroOne(), among {list(holdout.statistics)}."
+            f"Expected {shown(name)} to be a statistic with bounds 0 and 1 where larger is better, "
+            f"such as th.ZeroOne(), among {list(holdout.statistics)}."
         )
     members = records.neighbours.members_changed
     shift = members * expected_accuracy_sensitivity(eta) + 1 / holdout.accumulator(name).resolution

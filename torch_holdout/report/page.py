@@ -3,9 +3,11 @@
 import math
 import os
 from functools import lru_cache
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
 from torch_holdout.report import figures, verdict, wording
@@ -28,10 +30,11 @@ def page(report: Report) -> str:
         >>> "The ledger has no account yet" in page(summarise(Ledger("memory://")))
         True
     """
+    require_instance("report", report, Report)
     return _template().render(report=report).lstrip() + "\n"
 
 
-def write(report: Report, path: Path) -> Path:
+def write(report: Report, path: str | PathLike[str]) -> Path:
     """Write the page to a file, whole or not at all; return where it is.
 
     Example:
@@ -41,7 +44,8 @@ def write(report: Report, path: Path) -> Path:
         >>> write(summarise(Ledger("memory://")), Path(tempfile.mkdtemp())).name
         'report.html'
     """
-    content = page(report)
+    require_instance("path", path, str | PathLike)
+    content, path = page(report), Path(path)
     try:
         path = path / "report.html" if path.is_dir() else path
         place = path.resolve()  # a link stays, and what it points to is replaced

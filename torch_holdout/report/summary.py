@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar, final
 
-from torch_holdout._shared.checks import require_failure
+from torch_holdout._shared.checks import require_failure, require_instance
+from torch_holdout._shared.checks import shown as displayed
 from torch_holdout.bounds.certificate import Certificate
 from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.reading import AccountReading, Intervals
@@ -198,10 +199,11 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
 
 def chosen(ledger: Ledger, name: str | None) -> tuple[list[str], list[str]]:
     """Return the accounts of holdouts and of training records, or those of one name."""
+    require_instance("ledger", ledger, Ledger)
     holdouts, records = ledger.accounts(), ledger.records_accounts()
-    if name is not None and name not in holdouts | records:
+    if name is not None and (not isinstance(name, str) or name not in holdouts | records):
         raise HoldoutError(
-            f"Expected one of the accounts {[*holdouts, *records]}, but got {name!r:.60}."
+            f"Expected one of the accounts {[*holdouts, *records]}, but got {displayed(name)}."
         )
     return (
         [account for own, account in holdouts.items() if name in (None, own)],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from torch_holdout._shared.checks import require_failure
+from torch_holdout._shared.checks import require_failure, require_instance
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import verdict
 from torch_holdout.report.summary import Report, answers_of, chosen, reading_of, shown
@@ -22,6 +22,7 @@ def content(report: Report) -> dict[str, Any]:
         >>> content(summarise(Ledger("memory://")))["holdouts"]
         ()
     """
+    require_instance("report", report, Report)
     whole = asdict(report)
     for account, holdout in zip(whole["holdouts"], report.holdouts, strict=True):
         account["headline"] = verdict.headline(holdout)

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
+from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.text import LARGE_EPSILON, USELESS, WEAK, confidence_text, counted
 from torch_holdout.mechanisms import mechanism_of
 from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
@@ -40,6 +41,7 @@ def paragraph(report: Report) -> str:
         >>> paragraph(summarise(Ledger("memory://")))
         'The ledger has no account yet.'
     """
+    require_instance("report", report, Report)
     if not (report.holdouts or report.records):
         return "The ledger has no account yet."
     lines = [f"{named(h.status.name)}: {headline(h)}" for h in report.holdouts]

@@ -316,14 +316,14 @@ def _origin(values: Any) -> tuple[Look | None, bool]:
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        for value in values.values():
-            yield from _tensors(value)
-    elif isinstance(values, list | tuple):
-        for value in values:
-            yield from _tensors(value)
+    waiting, seen = [values], set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))  # a list may hold itself
+            waiting += reversed(list(value.values() if isinstance(value, dict) else value))
 
 
 def _written(name: str, args: Any, kwargs: Any) -> Tensor | None:

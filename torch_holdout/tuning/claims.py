@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from torch_holdout._fingerprints.weights import weights_fingerprint
-from torch_holdout._shared.checks import require_instance
+from torch_holdout._shared.checks import require_callable, require_instance
 from torch_holdout._shared.text import outwards
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -197,7 +197,10 @@ def reask(
         (True, 2)
     """
     require_instance("claim", claim, Claim)
+    require_instance("holdout", holdout, ReusableHoldout)
     require_instance("model", model, nn.Module)
+    if values is not None:
+        require_callable("values", values)
     if claim.fresh or claim.account != holdout.account:
         raise InvalidArgumentError(
             "Expected a claim of this account that has not been asked afresh yet, but this one has "

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, final
 
+from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutWarning,
@@ -89,6 +90,7 @@ def sharing(
         0.75
     """
     name = one_statistic(holdout, statistic)
+    _require_trial(trial)
     _require_direction(trial.study, holdout, name)
     if holdout.exhausted:
         _end(trial, holdout)
@@ -124,6 +126,8 @@ class SharedTrial:
     """
 
     def __init__(self, trial: optuna.Trial, holdout: ReusableHoldout, statistic: str) -> None:
+        _require_trial(trial)
+        require_instance("holdout", holdout, ReusableHoldout)
         self._trial = trial
         self._holdout = holdout
         self._statistic = statistic
@@ -173,7 +177,9 @@ class SharedTrial:
         if answer is None:
             require_sanity_check(self._statistic)
             return
-        self._step = step
+        require_instance("answer", answer, Answer)
+        require_whole("step", step, 0, 2**62)
+        self._step = step = int(step)
         if points_here(answer, self._holdout, self._statistic):
             # A pointer only: the value is read from the ledger.
             key = f"torch_holdout:{self._statistic}:{answer.position}"
@@ -246,6 +252,7 @@ def claim(
         0.75
     """
     name = one_statistic(holdout, statistic)
+    require_instance("study", study, optuna.Study)
     states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     account = holdout.account
     pointers = [
@@ -254,6 +261,14 @@ def claim(
         for pointer in _pointers(trial, name, account)
     ]
     return best_claim(pointers, holdout, name, failure)
+
+
+def _require_trial(trial: optuna.Trial) -> None:
+    """Raise unless it is a trial of a study; Optuna wraps some, e.g. for several ranks."""
+    if not isinstance(trial, optuna.trial.BaseTrial) or not hasattr(trial, "study"):
+        raise InvalidArgumentError(
+            f"Expected `trial` to be the trial of a study, but got {type(trial).__name__}."
+        )
 
 
 def _require_direction(study: optuna.Study, holdout: ReusableHoldout, name: str) -> None:

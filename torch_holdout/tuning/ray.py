@@ -231,7 +231,9 @@ def claim(
     """
     name = one_statistic(holdout, statistic)
     account = holdout.account
-    pointers = [pointer for result in results for pointer in _pointers(result, name, account)]
+    pointers = [
+        pointer for result in _results(results) for pointer in _pointers(result, name, account)
+    ]
     return best_claim(pointers, holdout, name, failure)
 
 
@@ -296,7 +298,20 @@ def _listed(metrics: Sequence[str]) -> Sequence[str]:
     return metrics
 
 
+def _results(results: Any) -> Iterator[Any]:
+    """Return Ray's results one by one; they need not be a list."""
+    try:
+        return iter(results)
+    except TypeError:
+        kind = type(results).__name__
+    raise InvalidArgumentError(f"Expected the results of tuner.fit(), but got {kind}.")
+
+
 def _pointers(result: Any, name: str, account: str) -> Iterator[Pointer]:
+    if not hasattr(result, "metrics_dataframe"):
+        raise InvalidArgumentError(
+            f"Expected the results of tuner.fit(), but got {type(result).__name__} among them."
+        )
     table = result.metrics_dataframe
     column = f"holdout/{name}/position"
     if table is None or column not in table:

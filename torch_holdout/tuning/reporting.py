@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from torch_holdout._shared.checks import require_instance
+from torch_holdout._shared.checks import require_instance, shown
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
@@ -59,11 +59,12 @@ def one_statistic(holdout: ReusableHoldout, name: str | None) -> str:
     known = list(holdout.statistics)
     if name is None and len(known) == 1:
         return known[0]
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise InvalidArgumentError(
-            f"Expected one of the statistics {known} of holdout {holdout.name!r}, but got {name!r}."
+            f"Expected one of the statistics {known} of holdout {holdout.name!r}, but got "
+            f"{shown(name)}."
         )
-    return str(name)
+    return name
 
 
 def require_shared(guard: Any, holdout: ReusableHoldout) -> None:

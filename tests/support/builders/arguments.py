@@ -4,6 +4,7 @@ import functools
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch_holdout as th
 from torch import nn
@@ -16,7 +17,7 @@ from torch_holdout.lightning import HoldoutGuard
 from torch_holdout.mechanisms import Release
 from torch_holdout.prediction.mechanisms import Setting
 
-from support.builders.ensembles import data, ensemble
+from support.builders.ensembles import PARTS, data, ensemble
 from support.builders.holdouts import ask, correct, make_holdout, sums_of
 from support.builders.mechanisms import MECHANISMS, guess_of
 from support.builders.members import Members
@@ -335,6 +336,14 @@ BY_PLACE = {
     "ladder_error:step": one_of(0.01, 0.5),
     "write:path": lambda g: Path("page.html"),
     "NoisyMean.total_table:voters": lambda g: Members(num_outputs=1),
+    "overlap:first": one_of(PAIRS, [1, 2, 3], th.fingerprint([1, 2, 3])),
+    "overlap:second": one_of(PAIRS, [2, 3, 4], th.fingerprint([2, 3])),
+    "kl_answer_interval:answer": one_of(0.0, 0.3, 1.0),
+    "Ledger.known_data:hashes": lambda g: np.arange(5, dtype=np.uint64),
+    "Ledger.learn_data:hashes": lambda g: np.arange(5, dtype=np.uint64),
+    "NoisyMean.public_table:voters": lambda g: Members(num_outputs=1),
+    "Partition.compare:stored": lambda g: PARTS.identity(),
+    "averaging:parts": one_of(1, 50),
     "named_run:name": one_of("night run"),
     "MemberParallelStrategy.members:num_parts": one_of(4),
     "GNMax:sigma": one_of(8.0, 40.0, 1.0),
@@ -377,6 +386,11 @@ BY_MEMBER = {
     "channel:grid": one_of(1, 100, 1000),
     "channel:statistic": one_of({}),
     "member_outputs:x": lambda g: torch.zeros(3, 6),
+    "public_outputs:x": lambda g: torch.zeros(3, 6),
+    "public_outputs:inputs": lambda g: torch.zeros(3, 4),
+    "member_chunks:x": lambda g: torch.zeros(3, 6),
+    "member_chunks:inputs": lambda g: torch.zeros(3, 4),
+    "member_chunks:pattern": lambda g: torch.zeros(3, 3),
     "output_chunks:x": lambda g: torch.zeros(3, 6),
     "output_chunks:inputs": lambda g: torch.zeros(3, 4),
 }

@@ -54,6 +54,7 @@ SKIPPED = {
     "CrossEntropy.total": "of Blockwise only",
     "ZeroOne.total": "of Blockwise only",
     "StableERM.table": "gets the outputs of a certified model only",
+    "StableERM.public_table": "gets the outputs of a certified model only",
     "StableERM.total_table": "gets the outputs of a certified model only",
     "StableERM.answer": "gets the outputs of a certified model only",
     "StableERM.require_voters": "gets the outputs of a certified model only",
@@ -64,7 +65,8 @@ CHECKED_BEFORE = frozenset(
     for line in (
         "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
         "decide epsilon_per_step guess_for levels member_outputs noise_scale output_chunks",
-        "private_loss register register_records release_charge require_voters sampler_error",
+        "known_data learn_data member_chunks private_loss public_outputs public_table register",
+        "register_records release_charge require_voters sampler_error",
         "table to_normalised to_user total total_table units value_shape",
     )
     for word in line.split()
@@ -129,6 +131,7 @@ MAKE = {
         name=fresh_name(g), seed=3, track_private_loss=True
     ),
     "PrivatePredictor.validate": lambda g: make(name=fresh_name(g), seed=3),
+    "Overlap": lambda g: th.overlap([1, 2, 3], [2, 3, 4, 5]),
     "SharedTrial.value": lambda g: reported_trial(g),
     "SharedTrial": lambda g: tuning.optuna.SharedTrial(fresh_trial(g), shared_holdout(), "val_acc"),
     "Query": asked,

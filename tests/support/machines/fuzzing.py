@@ -110,8 +110,16 @@ def _judged(error):
         return "the argument's own error"
     if isinstance(error, optuna.TrialPruned):
         return "pruned"
-    binds = isinstance(error, TypeError) and BINDING.search(str(error))
-    return "Python's binding" if binds else "finding"
+    return "Python's binding" if _is_binding(error) else "finding"
+
+
+def _is_binding(error):
+    """Whether Python could not bind a public function's own arguments."""
+    if not isinstance(error, TypeError) or not BINDING.search(str(error)):
+        return False
+    place = place_of(error)
+    called = place == "outside" or place.startswith("_shared/formulas.py")
+    return called or "ReusableHoldout.__init__()" in str(error)  # of `open(url, **arguments)`
 
 
 def _may_warn(warning):

@@ -1,7 +1,7 @@
 """The data module that serves every member of an ensemble its own part."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from torch_holdout._shared.checks import require_instance, require_whole
+from torch_holdout._shared.checks import require_instance, require_length, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.batches import AsPair, GatheredRecords, PartSampler
 from torch_holdout.prediction.partition import Key, Partition
@@ -89,7 +89,7 @@ class PartitionedDataHooks:
         require_whole("batch_size", batch_size, 1, 2**24)
         require_whole("steps_per_epoch", steps_per_epoch, 1, 2**31)
         require_whole("num_workers", num_workers, 0, 2**10)
-        if not isinstance(train_set, Sized) or len(train_set) == 0:
+        if require_length("train_set", train_set) == 0:
             raise InvalidArgumentError(
                 "Expected a dataset with a length and at least one record, but got an empty one, "
                 "or a stream. Pass a map-style dataset."

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_holdout._noise.generators import lent_generator, lent_generators
+from torch_holdout._shared.checks import require_callable
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 
@@ -309,6 +310,7 @@ def _require_tensor(output: Any) -> Tensor:
 
 
 def _initial(model_fn: ModelFactory, seed: int, member: int) -> nn.Module:
+    require_callable("model_fn", model_fn)
     with lent_generators(seed, "first weights", member):
         model = model_fn()
     if not isinstance(model, nn.Module):

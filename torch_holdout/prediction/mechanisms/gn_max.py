@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._noise.device import Uniforms
-from torch_holdout._shared.checks import require_between
+from torch_holdout._shared.checks import require_between, require_positive
 from torch_holdout.accounting import Charge, Concentrated, largest_parameter
 from torch_holdout.prediction.mechanisms.base import (
     NO_CONSENSUS,
@@ -50,7 +50,8 @@ class GNMax(OneParameterVote):
     @classmethod
     def of_sharpness(cls, sharpness: float) -> "GNMax":
         """Return the vote whose noise is 1 / ``sharpness``."""
-        return cls(sigma=1 / sharpness)
+        require_positive(sharpness=sharpness)
+        return cls(sigma=1 / float(sharpness))
 
     def charge(self, setting: Setting) -> Charge:
         """Return rho of one query."""

@@ -13,8 +13,10 @@ from torch_holdout._noise.laplace import batch_sampler_error
 from torch_holdout._shared.checks import (
     require_between,
     require_choice,
+    require_flag,
     require_number,
     require_whole,
+    shown,
 )
 from torch_holdout.accounting import (
     Charge,
@@ -84,14 +86,15 @@ class NoisyMean(PredictionMechanism):
         require_number("low", self.low)
         require_number("high", self.high)
         require_choice("noise", self.noise, ("laplace", "gaussian"))
+        require_flag("simplex", self.simplex)
         if self.resolution is not None:
             require_whole("resolution", self.resolution, 1, 2**24)
         wanted, other = ("epsilon", "sigma") if self.noise == "laplace" else ("sigma", "epsilon")
         require_between(wanted, getattr(self, wanted), 1e-9, 1e9)
         if getattr(self, other) is not None:
             raise InvalidArgumentError(
-                f"Expected no `{other}` for {self.noise} noise, but got {getattr(self, other)!r}. "
-                f"Pass only `{wanted}`."
+                f"Expected no `{other}` for {self.noise} noise, but got "
+                f"{shown(getattr(self, other))}. Pass only `{wanted}`."
             )
         self._require_bounds()
         for name in ("low", "high", wanted):
@@ -132,6 +135,8 @@ class NoisyMean(PredictionMechanism):
             >>> round(NoisyMean.for_budget(**budget, low=0.0, high=1.0, noise="gaussian").sigma, 3)
             0.43
         """
+        require_number("low", low)
+        require_number("high", high)
         setting = Setting(
             num_parts=num_parts, num_outputs=num_classes, members_changed=members_changed
         )
@@ -140,7 +145,7 @@ class NoisyMean(PredictionMechanism):
         def at(sharpness: float) -> NoisyMean:
             if noise == "laplace":
                 return mean(epsilon=sharpness)
-            return mean(sigma=(high - low) / (num_parts * sharpness))
+            return mean(sigma=(float(high) - float(low)) / (num_parts * sharpness))
 
         return at(largest_parameter(lambda s: at(s).charge(setting), queries, epsilon, delta))
 

@@ -14,6 +14,7 @@ from torch_holdout._shared.checks import (
     require_choice,
     require_instance,
     require_whole,
+    shown,
 )
 from torch_holdout.accounting import Charge, Concentrated, Pure, rho_for, rho_of_gaussian
 from torch_holdout.bounds.regulariser import convex_regulariser
@@ -81,7 +82,7 @@ class StableERM(PredictionMechanism):
         if (self.epsilon is None) == (self.sigma is None):
             raise InvalidArgumentError(
                 f"Expected one of `epsilon` (Laplace noise) and `sigma` (normal noise), but got "
-                f"epsilon={self.epsilon!r} and sigma={self.sigma!r}."
+                f"epsilon={shown(self.epsilon)} and sigma={shown(self.sigma)}."
             )
         if self.answers == "labels" and not self.problem.formula.classes:
             raise InvalidArgumentError(

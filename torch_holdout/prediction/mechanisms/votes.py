@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from torch_holdout._shared.checks import require_instance
 from torch_holdout.errors import InvalidArgumentError
 
 
@@ -51,6 +52,7 @@ def count_votes(labels: Tensor, num_classes: int) -> Tensor:
 
 def require_scores(outputs: Tensor) -> None:
     """Raise unless outputs have the shape and type of scores; no value is looked at."""
+    require_instance("outputs", outputs, Tensor)
     shape = tuple(outputs.shape)
     if len(shape) != 3 or shape[2] < 2:
         raise InvalidArgumentError(

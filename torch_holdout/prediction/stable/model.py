@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from torch_holdout._fingerprints.hashing import UnknownContentError, digest
-from torch_holdout._shared.checks import require_instance, require_whole
+from torch_holdout._shared.checks import require_instance, require_length, require_whole
 from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
@@ -230,7 +230,9 @@ def cut_features(x: Tensor, bound: float) -> Tensor:
         >>> cut_features(rows, 1.0).norm(dim=1).tolist()
         [1.0, 0.5..., 0.0]
     """
-    if x.ndim < 2 or x.is_complex():
+    require_instance("x", x, Tensor)
+    plain = x.layout == torch.strided and not x.is_nested and not x.is_quantized and not x.is_meta
+    if x.ndim < 2 or x.is_complex() or not plain:
         raise InvalidArgumentError(
             f"Expected real features [B, d], but got {x.dtype} {list(x.shape)}. Add a dimension "
             f"to a single record or a single feature."
@@ -254,7 +256,7 @@ def _tensors(train_set: Records, size: int) -> tuple[Tensor, Tensor]:
         require_instance("y", y, Tensor)
         _require_size(size, x.shape[0] if x.ndim else 0, y.numel())
         return x, y
-    count = len(train_set)  # type: ignore[arg-type]
+    count = require_length("train_set", train_set)
     _require_size(size, count, count)
     pairs = [train_set[index] for index in range(count)]
     features = [torch.as_tensor(x).to(torch.float64).flatten() for x, _ in pairs]
