@@ -27,7 +27,7 @@ from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import current_run, named_run
 from torch_holdout.training.data_check import DataCheck
 from torch_holdout.training.evaluation import Evaluation
-from torch_holdout.training.first_batches import FirstBatches
+from torch_holdout.training.first_look.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
 from torch_holdout.training.interception import MetricWatch, Step
 from torch_holdout.training.publishing import name_of_run, publish, stop_if_spent

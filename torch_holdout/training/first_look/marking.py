@@ -15,8 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from torch_holdout.training.memory import Write, memory_of, plainly, reference_to, zero
-from torch_holdout.training.places import Place, calling_package, calling_place, holder_of
+from torch_holdout.training.first_look.memory import Write, memory_of, plainly, reference_to, zero
+from torch_holdout.training.first_look.places import (
+    Place,
+    calling_package,
+    calling_place,
+    holder_of,
+)
 
 HIDDEN = "<value of the holdout, not shown>"
 _TRUTHS = frozenset({"__bool__", "is_nonzero", "equal", "allclose", "__contains__"})

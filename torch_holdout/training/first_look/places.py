@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
+_HERE = str(Path(__file__).resolve().parents[2]) + os.sep
 _STANDARD = str(Path(sysconfig.get_paths()["stdlib"])) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _TOOLS = frozenset(

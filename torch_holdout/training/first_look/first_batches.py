@@ -8,9 +8,9 @@ from torch_holdout._fingerprints.weights import is_sharded
 from torch_holdout._shared.distributed import on_any_rank
 from torch_holdout.errors import HoldoutError, UnguardedLogError
 from torch_holdout.training.advice import not_public, refusal
-from torch_holdout.training.looking import holds_marks, look_at
-from torch_holdout.training.marking import Finding
-from torch_holdout.training.pooled import require_own_values
+from torch_holdout.training.first_look.looking import holds_marks, look_at
+from torch_holdout.training.first_look.marking import Finding
+from torch_holdout.training.first_look.pooled import require_own_values
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks
