@@ -20,7 +20,6 @@ from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutError,
     HoldoutWarning,
-    InvalidArgumentError,
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
@@ -48,6 +47,7 @@ from torch_holdout.training.runs import (
     holdout_step_of,
     require_idle,
     require_step,
+    set_up,
 )
 from torch_holdout.training.session import GuardSession
 
@@ -374,14 +374,10 @@ class HoldoutGuardHooks:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
     def _joined(self) -> GuardSession:
-        if self._session is None:
-            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
-        return self._session
+        return set_up(self._session)
 
     def _running(self) -> GuardedRun:
-        if self._current is None:
-            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
-        return self._current
+        return set_up(self._current)
 
     def _end_session(self, trainer: Any) -> None:
         if self._current is None or trainer is not self._current.trainer:
