@@ -94,10 +94,19 @@ def common_indices(first: Any, second: Any) -> int | None:
 
     None if there are none, and other datasets behind them, so that nothing is known.
     """
-    ours, theirs = _origins(first), _origins(second)
+    ours, theirs = origins(first), origins(second)
     both = ours.keys() & theirs.keys()
     shared = sum(len(np.intersect1d(ours[base], theirs[base])) for base in both)
     return shared if shared or ours.keys() == theirs.keys() else None
+
+
+def origins(dataset: Any) -> dict[int, Numbers]:
+    """Return what is behind subsets and concatenations: numbers by the id of a dataset."""
+    known: dict[int, Numbers] = {}
+    for base, numbers in _parts(dataset, np.arange(len(dataset))):
+        if len(numbers):
+            known[base] = np.concatenate([known.get(base, numbers[:0]), numbers])
+    return known
 
 
 def _read(dataset: Any, numbers: list[int], occasion: str, seconds: float) -> Hashes:
@@ -136,15 +145,6 @@ def _apart(dataset: Any) -> Any:
     except Exception:  # it cannot be copied
         return dataset
     return twin
-
-
-def _origins(dataset: Any) -> dict[int, Numbers]:
-    """Return what is behind subsets and concatenations: numbers by the id of a dataset."""
-    known: dict[int, Numbers] = {}
-    for base, numbers in _parts(dataset, np.arange(len(dataset))):
-        if len(numbers):
-            known[base] = np.concatenate([known.get(base, numbers[:0]), numbers])
-    return known
 
 
 def _parts(dataset: Any, chosen: Numbers) -> Iterator[tuple[int, Numbers]]:
