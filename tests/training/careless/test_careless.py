@@ -8,7 +8,7 @@ from support.oracles.leaks import raw_hits
 from training.careless import beyond
 from training.careless.careless import PATTERNS
 from training.careless.patterns import Pattern, raw_values, small
-from training.careless.runs import messages, run
+from training.careless.runs import entries, messages, run
 
 pytestmark = [
     pytest.mark.integration,
@@ -39,18 +39,10 @@ def test_the_catalogue_is_large_and_its_names_are_different():
     assert {pattern.net for pattern in PATTERNS} == {"one", "two"}
 
 
-def cases():
-    """Each pattern in both namespaces, with and without a sanity check; the second takes turns."""
-    for index, pattern in enumerate(PATTERNS):
-        for namespace in NAMESPACES:
-            chosen = (0, 2) if namespace == NAMESPACES[0] else (2 * (index % 2),)
-            for sanity in chosen if pattern.run == "fit" else (0,):
-                yield pytest.param(
-                    pattern, namespace, sanity, id=f"{pattern.id}-{namespace}-{sanity}"
-                )
-
-
-@pytest.mark.parametrize(("pattern", "namespace", "sanity"), list(cases()))
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("pattern", "namespace", "sanity"), entries(PATTERNS, lambda pattern: pattern.id)
+)
 def test_it_is_refused_and_its_place_is_named(pattern, namespace, sanity, tmp_path):
     found = run(pattern, namespace, tmp_path, sanity=sanity)
     require_refused(found, pattern, sanity)
