@@ -30,7 +30,8 @@ def require_refused(found, pattern, sanity):
     assert not pattern.lines or any(line in said for line in pattern.lines), pattern.lines
     assert raw_hits(messages(found.error), raw_values()) == []
     assert found.hits == []
-    assert found.queries == 0 or (pattern.charged and not sanity)
+    checked = sanity and pattern.run == "fit"
+    assert found.queries == 0 or (pattern.charged and not checked)
 
 
 def test_the_catalogue_is_large_and_its_names_are_different():
