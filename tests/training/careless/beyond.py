@@ -1,6 +1,7 @@
 """Ways out that neither net can see: declared in docs/guarantees.md, not caught.
 
-Each needs code that means to go round the tensor: none is something people write by accident.
+Most need code that means to go round the tensor. What people may write by accident is code that
+runs only in a later batch or epoch, and counts by shapes.
 """
 
 import subprocess
@@ -29,6 +30,18 @@ def scripted_function(pl):
 
         def later(self):
             return self.kept
+
+    return Net()
+
+
+@beyond()
+def result_of_vmap(pl):
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            self.kept = torch.vmap(torch.abs)(loss)
+
+        def later(self):
+            return self.kept.mean()
 
     return Net()
 

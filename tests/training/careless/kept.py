@@ -279,18 +279,6 @@ def result_of_an_autograd_function(pl):
 
 
 @careless("kept")
-def result_of_vmap(pl):
-    class Net(small(pl)):
-        def careless(self, batch, loss):
-            self.kept = torch.vmap(torch.abs)(loss)  # <-
-
-        def later(self):
-            return self.kept.mean()
-
-    return Net()
-
-
-@careless("kept")
 def result_of_compiled_code(pl):
     @torch.compile(backend="eager")
     def mean(values):
