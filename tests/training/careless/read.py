@@ -23,7 +23,7 @@ def keeps(read):
                 self.kept = read(loss)
 
             def later(self):
-                return np.mean(self.kept)
+                return np.average(self.kept)
 
         return Net()
 
