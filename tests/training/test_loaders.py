@@ -328,7 +328,7 @@ class TestInATrainer:
                 trainer([guard], namespace, num_sanity_val_steps=0),
                 network(namespace, validation_step=step),
             )
-        assert batches == [0]
+        assert set(batches) == {0}  # looked at, then run
 
     @pytest.mark.parametrize("case", [case for case in WHOLE if "ivided" not in case][:-1])
     def test_whole_loaders_pass(self, case):

@@ -81,9 +81,11 @@ def look_at(
     if findings or refused or repeat:
         before.put_back()
     judge(findings, refused)
-    if trouble:
+    if repeat:
+        result = run(batch)
+    if trouble:  # after the run: an error of the code itself has been raised there
         excuse(trouble)
-    return run(batch) if repeat else result
+    return result
 
 
 def run_aside(run: Callable[[Any], Any], batch: Any, owners: Iterable[Any]) -> Any:
@@ -167,7 +169,9 @@ class Before:
         self._generators: list[tuple[torch.Generator, Tensor]] = []
         left = _LARGEST
         for _, attributes in self._owners:
-            for value in attributes.values():
+            for name, value in attributes.items():
+                if name == "_parameters":  # sharded ones come and go, and no step changes them
+                    continue
                 if isinstance(value, dict | list | set | deque):
                     self._contents.append((value, copy.copy(value)))
                 elif isinstance(value, torch.Generator):
