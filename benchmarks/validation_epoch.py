@@ -2,6 +2,8 @@
 
 A holdout of 100,000 examples and a small MLP, evaluated by ``Trainer.validate``. Guarded, an epoch
 also takes the training value of 10,000 more examples, two fingerprints and one ledger transaction.
+The guard's two nets (what is logged; marked tensors) are compared with the guard without them, and
+that with itself (A/A), in turns; the data check is apart, because these batches have no records.
 """
 
 import logging
@@ -64,6 +66,20 @@ class Guarded(Net):
         return {"val_loss": self.losses(batch)}
 
 
+class WithoutNets(HoldoutGuard):
+    """The guard, but nothing is looked at and Lightning's results are not trapped."""
+
+    _looks = False
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Take the traps away again."""
+        super().setup(trainer, pl_module, stage)
+        saved = self._joined()._interception._saved
+        for owner, name, before in [each for each in saved if isinstance(each[0], dict)]:
+            saved.remove((owner, name, before))
+            delattr(owner, name)
+
+
 def loader(size: int, batch: int) -> Any:
     """Return batches that are ready, so that only the evaluation is timed."""
     generator = torch.Generator().manual_seed(0)
@@ -94,20 +110,25 @@ class Epoch:
         self.trainer.validate(self.module, self.data, verbose=False)
 
 
-def contenders(size: int, batch: int, folder: str) -> dict[str, Epoch]:
-    """Return what is compared, by name; a tenth of the size gives the training value."""
+def guarded(kind: type[HoldoutGuard], size: int, batch: int, folder: str, name: str) -> Epoch:
+    """Return a guarded epoch with an account of its own; a tenth of the size is for guesses."""
     holdout = th.ReusableHoldout(
-        f"sqlite:///{folder}/holdout.db",
-        name="bench",
+        f"sqlite:///{folder}/{name}.db",
+        name=name,
         size=size,
         statistics={"val_loss": th.BoundedMean(0.0, 5.0)},
         mechanism=th.Thresholdout(threshold=0.02, sigma=0.001, guess="train"),
         budget=10_000,
     )
-    guard = HoldoutGuard(holdout, guess_dataloaders=loader(size // 10, batch))
+    guard = kind(holdout, guess_dataloaders=loader(size // 10, batch))
+    return Epoch(Guarded(), loader(size, batch), [guard])
+
+
+def contenders(size: int, batch: int, folder: str) -> dict[str, Epoch]:
+    """Return what is compared, by name."""
     data = loader(size, batch)
     return {
-        "guarded": Epoch(Guarded(), data, [guard]),
+        "guarded": guarded(HoldoutGuard, size, batch, folder, "bench"),
         "self.log": Epoch(Plain(), data, []),
         "MeanMetric": Epoch(WithMetric(), data, []),
     }
@@ -139,6 +160,22 @@ def main() -> None:
                 theirs=theirs,
                 unit="s",
             )
+        with tempfile.TemporaryDirectory() as folder:
+            size = 10_000 if quick else HOLDOUT
+            kinds = {"nets": HoldoutGuard, "without": WithoutNets, "again": WithoutNets}
+            same = [guarded(kind, size, batch, folder, name) for name, kind in kinds.items()]
+            nets, without, again = medians(
+                *map(timed, same), repetitions=3 if quick else 2 * repetitions
+            )
+        report(
+            "validation_epoch",
+            case=f"both nets, batch={batch}",
+            peer="the guard without them",
+            ours=nets,
+            theirs=without,
+            unit="s",
+            same_against_itself=round(again / without, 4),
+        )
 
 
 if __name__ == "__main__":

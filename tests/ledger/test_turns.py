@@ -1,5 +1,6 @@
 """The lock file beside a ledger: who waits, what if it is gone, and where it cannot be made."""
 
+import errno
 import fcntl
 import os
 import stat
@@ -109,6 +110,8 @@ def test_who_waited_for_a_lock_file_that_was_deleted_takes_the_new_one(
 
         LOCK_EX, LOCK_NB, LOCK_UN = fcntl.LOCK_EX, fcntl.LOCK_NB, fcntl.LOCK_UN
 
+        lockf = staticmethod(fcntl.lockf)
+
         @staticmethod
         def flock(file, operation):
             fcntl.flock(file, operation)
@@ -141,6 +144,35 @@ def test_where_no_lock_file_can_be_made_only_readers_go_on(ledger, account, lock
     assert ledger.summary(account).queries == 0
     with pytest.raises(LedgerError, match="Permission denied"):
         charge(ledger, account, "a")
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_lock_that_may_only_be_read_keeps_others_out_all_the_same(
+    ledger, account, lock, monkeypatch, code
+):
+    opened = os.open
+
+    def refuse(path, flags, *more, **options):
+        if str(path).endswith(".lock") and flags & os.O_RDWR:
+            raise OSError(code, "no")
+        return opened(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with ledger.account(account), lock.open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_who_stands_still_in_line_is_overtaken(ledger, account, lock, monkeypatch):
+    monkeypatch.setattr(file_locks, "_PATIENCE_SECONDS", 0.05)
+    holding = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    program = f"{holding}; print('next', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"next\n"
+        charge(ledger, account, "a")
+        other.stdin.close()
+    assert ledger.summary(account).queries == 1
 
 
 def test_a_lock_that_leads_elsewhere_is_refused(ledger, account, lock, tmp_path):

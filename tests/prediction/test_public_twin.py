@@ -227,6 +227,24 @@ def test_the_twin_has_the_types_of_the_members():
     assert make(ensemble=found)(queries(3)).shape == (3,)
 
 
+def test_a_twin_made_in_inference_mode_serves_outside_of_it():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return self.layer(x)
+
+    predictor = make(ensemble=ensemble(Counting, PARTS, backend="loop"))
+    with torch.inference_mode():
+        predictor(queries(2))
+    predictor(queries(2))
+    assert predictor.status().queries == 4
+
+
 def test_copies_and_pickles_ask_the_twin_too():
     predictor = predictor_of(raised, SECRET)
     predictor(asked(1.0))

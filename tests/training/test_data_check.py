@@ -49,7 +49,7 @@ SPLIT = "split once, outside the objective, with a fixed generator seed"
 def check(account, dataset, guesses=None, check_data=True):
     """Do what the guard does when a pass begins."""
     run = SimpleNamespace(val_dataloaders=DataLoader(dataset, batch_size=10))
-    DataCheck(account, guesses, check_data=check_data).run(run, "validate", 0)
+    DataCheck(account, check_data=check_data).run(run, "validate", 0, guesses)
 
 
 def known(dataset):
@@ -140,10 +140,13 @@ class TestFirstUse:
         assert "a new split is, by the guard" in str(account.status())
         assert "new split" not in str(make_holdout().status())
 
-    def test_a_few_records_may_change(self):
+    def test_a_few_records_may_change(self, caplog):
+        caplog.set_level(logging.INFO, "torch_holdout")
         account = make_holdout(size=60)
         check(account, data(60))
+        assert caplog.text == ""
         check(account, joined(Subset(data(60), range(57)), data(3, seed=1)))
+        assert "95 % of its records (57 of 60 compared)" in caplog.text
 
     def test_other_preprocessing_is_only_said(self):
         account = make_holdout(size=60)
@@ -189,11 +192,11 @@ class TestOnce:
 
     def test_a_list_is_remembered_by_its_guard(self):
         account, records = make_holdout(size=60), [*data(60)]
-        guard = DataCheck(account, None, check_data=True)
+        guard = DataCheck(account, check_data=True)
         run = SimpleNamespace(val_dataloaders=[DataLoader(records)])
-        guard.run(run, "validate", 0)
+        guard.run(run, "validate", 0, None)
         records[:] = data(60, seed=1)
-        guard.run(run, "validate", 0)
+        guard.run(run, "validate", 0, None)
         assert pickle.loads(pickle.dumps(guard))._held == []
 
 
@@ -250,12 +253,18 @@ class TestReading:
             check(account, dataset)
             assert caplog.text.count(reason) == 1
         for run in (SimpleNamespace(val_dataloaders=[[1, 2]]), SimpleNamespace(val_dataloaders=[])):
-            DataCheck(account, None, check_data=True).run(run, "validate", 0)
+            DataCheck(account, check_data=True).run(run, "validate", 0, None)
         own_loader = SimpleNamespace(dataset=Unsized())
         run = SimpleNamespace(val_dataloaders=own_loader)
-        DataCheck(account, None, check_data=True).run(run, "validate", 0)
+        DataCheck(account, check_data=True).run(run, "validate", 0, None)
         assert "has no length (TypeError)" in caplog.text
         assert "patient" not in caplog.text
+        assert {record.levelname for record in caplog.records} == {"WARNING"}
+        caplog.clear()
+        empty = SimpleNamespace(val_dataloaders=SimpleNamespace(dataset=[]))
+        DataCheck(make_holdout(), check_data=True).run(empty, "validate", 0, None)
+        assert [record.levelname for record in caplog.records] == ["INFO"]
+        assert "it is empty" in caplog.text
 
     def test_the_time_is_limited(self, monkeypatch, caplog):
         clock = iter(range(10_000))

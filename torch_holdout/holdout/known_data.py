@@ -5,6 +5,11 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.ledger.same_data import KnownData
 
 
+def has_fingerprint(holdout: ReusableHoldout) -> bool:
+    """Whether the account was made with a fingerprint of its data."""
+    return holdout._ledger.summary(holdout._attached()).fingerprinted
+
+
 def known_data(holdout: ReusableHoldout, hashes: Hashes) -> KnownData:
     """Return how many of some records are among those of the holdout's account."""
     return holdout._ledger.known_data(holdout._attached(), hashes)

@@ -20,6 +20,7 @@ from torch_holdout._fingerprints.sketch import RANGE, Common, Sketch
 from torch_holdout.bounds.single_query import binary_kl
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
 from torch_holdout.ledger.schema import keys, sketches
+from torch_holdout.ledger.statements import change
 
 SPLIT_ONCE = (
     "If every run or trial splits the data anew: split once, outside the objective, with a fixed "
@@ -70,7 +71,7 @@ def has_sketch(connection: sa.Connection, account: str) -> bool:
 def store_sketch(connection: sa.Connection, account: str, sketch: Sketch) -> None:
     """Write an account's sketch."""
     own = {"size": sketch.size, "bound": sketch.bound, "hashes": sketch.content()}
-    connection.execute(sketches.insert().values(account=account, **own))
+    change(connection, sketches.insert().values(account=account, **own))
 
 
 def require_new_data(

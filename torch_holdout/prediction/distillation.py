@@ -17,7 +17,7 @@ from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout._shared.text import up
 from torch_holdout.accounting import compose
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS
 from torch_holdout.prediction.predictor import PrivatePredictorHooks
 
@@ -212,11 +212,23 @@ def _labelled(
     for start in starts:  # all of them, before any is paid for
         predictor.require_answerable(inputs[start : start + batch_size].to(device))
     for start in starts:
-        labels = predictor.label(inputs[start : start + batch_size].to(device))
+        try:
+            labels = predictor.label(inputs[start : start + batch_size].to(device))
+        except HoldoutError as error:
+            raise type(error)(f"{error} {_told_of(len(paid), path)}".rstrip()) from None
         paid = torch.cat([paid, labels.cpu()])
         if path is not None:
             _keep({"labels": paid, "made": mark}, path)
     return paid
+
+
+def _told_of(paid: int, path: Path | None) -> str:
+    """Say what becomes of the labels that were paid for before a stop."""
+    if not paid:
+        return ""
+    lost = "are lost: pass labels= to keep them as they are paid for"
+    kept = f"are kept in {path}: the same call goes on from there"
+    return f"The {paid:,} labels before this batch were charged and {kept if path else lost}."
 
 
 def _resumed(mark: str, count: int, path: Path | None) -> Tensor:

@@ -1,6 +1,7 @@
 """The other door: only here do members' raw outputs become answers, after they are charged."""
 
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict
@@ -37,6 +38,7 @@ from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, records_status
 from torch_holdout.prediction.validation import refused_inputs, validate
 
+_log = logging.getLogger("torch_holdout")
 OnExhausted = Literal["raise", "abstain", "fallback"]
 
 
@@ -46,6 +48,7 @@ class PrivatePredictorHooks(nn.Module):
     trainer: Any  # Lightning's
     module_class: ClassVar[Any] = nn.Module  # the namespace's LightningModule ...
     trainer_class: ClassVar[Any] = object  # ... and Trainer
+    _told = False  # whether it was said that the budget has ended
 
     def __init__(
         self,
@@ -326,6 +329,11 @@ class PrivatePredictorHooks(nn.Module):
         labels, rows = self.mechanism.answers == "labels", _count_queries(inputs)
         if self.on_exhausted == "raise" or rows is None:
             raise self._exhausted(rows, self.plan().queries_left)
+        if not self._told:
+            self._told = True
+            instead = "the fallback answers" if self.fallback is not None else "it abstains"
+            told = "The budget of records %r does not cover %d queries; %s. It is not said again."
+            _log.warning(told, self._records.name, rows, instead)
         if self.fallback is not None:
             given = _fallen_back(self.fallback, inputs)
             if not labels:
@@ -360,7 +368,9 @@ def _fallen_back(model: Callable[[Any], Tensor], inputs: Any) -> Tensor:
         return model(inputs)
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
-    raise InvalidArgumentError(f"Expected `fallback` to take the inputs, but it raised {failure}")
+    raise InvalidArgumentError(
+        f"Expected `fallback` to take the inputs, but it raised {failure} Nothing was charged."
+    )
 
 
 def _count_queries(inputs: Any) -> int | None:

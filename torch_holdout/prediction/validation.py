@@ -119,9 +119,9 @@ def refused_inputs(inputs: Any) -> Callable[[str], InvalidArgumentError]:
     given = f"{tuple(inputs.shape)} {inputs.dtype}" if tensor else type(inputs).__name__
     return lambda kind: InvalidArgumentError(
         f"Expected inputs that the models take, one query per row, but a model with fresh, public "
-        f"weights raised {kind} for {given}. No member was asked. Call the model on such inputs "
-        f"yourself to see the error's message, which is withheld here because it may quote them. "
-        f"Nothing was charged."
+        f"weights raised {kind} for {given}. No member was asked about them. Call the model on "
+        f"such inputs yourself to see the error's message, which is withheld here because it may "
+        f"quote them. Nothing was charged."
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from torch_holdout.training.marking import Finding
+from torch_holdout.training.first_look.marking import Finding
 
 _STEP = """Return per-example values instead; the guard averages, guards and logs them:
      def {hook}(self, batch, batch_idx):

@@ -19,7 +19,7 @@ from torch_holdout._shared.distributed import on_first_rank, rank_and_world
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.holdout.known_data import known_data, learn_data
+from torch_holdout.holdout.known_data import has_fingerprint, known_data, learn_data
 from torch_holdout.ledger.same_data import SPLIT_ONCE, much
 from torch_holdout.training.data_reading import (
     Reading,
@@ -44,25 +44,24 @@ class DataCheck:
 
     Args:
         holdout: The account.
-        guesses: Loaders of training examples, if its mechanism compares with them.
         check_data: Whether records are read; subsets of one dataset are always compared.
     """
 
-    def __init__(self, holdout: ReusableHoldout, guesses: Any, *, check_data: bool) -> None:
+    def __init__(self, holdout: ReusableHoldout, *, check_data: bool) -> None:
         self._holdout = holdout
-        self._guesses = guesses
         self._check_data = check_data
         self._held: list[list[Any]] = []  # what was compared and has no weak references
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_held": []}
 
-    def run(self, trainer: Any, stage: str, index: int) -> None:
+    def run(self, trainer: Any, stage: str, index: int, guess_loaders: Any) -> None:
         """Compare the loader's dataset and the guesses'; rank 0 reads, its errors reach all."""
         loaders = trainer.val_dataloaders if stage == "validate" else trainer.test_dataloaders
         own = [*listed(loaders)][index : index + 1]
         dataset = _dataset(own[0]) if own else None
-        guesses = self._guess_datasets()
+        wanted = guess_loaders is not None and self._holdout.mechanism.wants_guess()
+        guesses = [_dataset(loader) for loader in listed(guess_loaders)] if wanted else []
         _, world = rank_and_world()
         # Frames of the comparison hold records and their hashes.
         without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, guesses)))
@@ -96,12 +95,9 @@ class DataCheck:
             self._say(f"A guess loader's dataset was not compared with the holdout's: {reason}")
 
     def _say(self, what: str) -> None:
-        _log.info("Holdout %r: %s.", self._holdout.name, what)
-
-    def _guess_datasets(self) -> list[Any]:
-        if self._guesses is None or not self._holdout.mechanism.wants_guess():
-            return []
-        return [_dataset(loader) for loader in listed(self._guesses)]
+        # Who has registered a fingerprint counts on the comparison.
+        level = logging.WARNING if has_fingerprint(self._holdout) else logging.INFO
+        _log.log(level, "Holdout %r: %s.", self._holdout.name, what)
 
     def _seen(self, key: tuple[Any, ...], datasets: list[Any]) -> bool:
         known = [reference() for reference in _compared.get((*key, *map(id, datasets)), [])]
@@ -139,9 +135,8 @@ def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> None:
         if not (common.same if reading.whole else common.both == common.given):
             reading.require_repeatable()
             raise HoldoutMismatchError(_not_registered(holdout, common))
-    elif common.given and common.share_of_given < _MOSTLY:
-        reading.require_repeatable()
-        _meet_other_data(holdout, common)
+    elif common.both < common.given:
+        _meet_other_data(holdout, reading, common)
 
 
 def _not_registered(holdout: ReusableHoldout, common: Common) -> str:
@@ -157,7 +152,16 @@ def _not_registered(holdout: ReusableHoldout, common: Common) -> str:
     )
 
 
-def _meet_other_data(holdout: ReusableHoldout, common: Common) -> None:
+def _meet_other_data(holdout: ReusableHoldout, reading: Reading, common: Common) -> None:
+    """Refuse a new split of the data seen before; say so if it has changed otherwise."""
+    if common.share_of_given >= _MOSTLY:
+        _log.info(
+            "Holdout %r: %s are among those it was validated on before.",
+            holdout.name,
+            _compared_share(common),
+        )
+        return
+    reading.require_repeatable()
     if common.share_of_given >= _HARDLY:
         raise HoldoutMismatchError(
             f"Expected the records that holdout {holdout.name!r} was validated on before, but "

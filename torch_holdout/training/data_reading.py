@@ -50,7 +50,8 @@ class Reading:
         )
         if not np.array_equal(again, self.hashes[: len(again)]):
             raise UnreadableDataError(
-                "its records differ from one reading to the next (random augmentation?)"
+                "its records differ from one reading to the next; a fingerprint needs the dataset "
+                "without random augmentation"
             )
 
 
@@ -66,6 +67,8 @@ def read(dataset: Any) -> Reading:
         total = len(dataset)
     except Exception as error:  # whatever a dataset does without a length
         raise UnreadableDataError(f"it has no length ({type(error).__name__})") from None
+    if total < 1:
+        raise UnreadableDataError("it is empty")
     apart = _apart(dataset)
     numbers = spread(total, min(total, RECORDS))
     reading = Reading(apart, numbers, _read(apart, numbers, "once", SECONDS), total)
@@ -91,10 +94,19 @@ def common_indices(first: Any, second: Any) -> int | None:
 
     None if there are none, and other datasets behind them, so that nothing is known.
     """
-    ours, theirs = _origins(first), _origins(second)
+    ours, theirs = origins(first), origins(second)
     both = ours.keys() & theirs.keys()
     shared = sum(len(np.intersect1d(ours[base], theirs[base])) for base in both)
     return shared if shared or ours.keys() == theirs.keys() else None
+
+
+def origins(dataset: Any) -> dict[int, Numbers]:
+    """Return what is behind subsets and concatenations: numbers by the id of a dataset."""
+    known: dict[int, Numbers] = {}
+    for base, numbers in _parts(dataset, np.arange(len(dataset))):
+        if len(numbers):
+            known[base] = np.concatenate([known.get(base, numbers[:0]), numbers])
+    return known
 
 
 def _read(dataset: Any, numbers: list[int], occasion: str, seconds: float) -> Hashes:
@@ -133,15 +145,6 @@ def _apart(dataset: Any) -> Any:
     except Exception:  # it cannot be copied
         return dataset
     return twin
-
-
-def _origins(dataset: Any) -> dict[int, Numbers]:
-    """Return what is behind subsets and concatenations: numbers by the id of a dataset."""
-    known: dict[int, Numbers] = {}
-    for base, numbers in _parts(dataset, np.arange(len(dataset))):
-        if len(numbers):
-            known[base] = np.concatenate([known.get(base, numbers[:0]), numbers])
-    return known
 
 
 def _parts(dataset: Any, chosen: Numbers) -> Iterator[tuple[int, Numbers]]:

@@ -20,14 +20,13 @@ from torch_holdout.errors import (
     BudgetExhaustedError,
     HoldoutError,
     HoldoutWarning,
-    InvalidArgumentError,
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import current_run, named_run
 from torch_holdout.training.data_check import DataCheck
 from torch_holdout.training.evaluation import Evaluation
-from torch_holdout.training.first_batches import FirstBatches
+from torch_holdout.training.first_look.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches, require_guesses
 from torch_holdout.training.interception import MetricWatch, Step
 from torch_holdout.training.publishing import name_of_run, publish, stop_if_spent
@@ -48,6 +47,7 @@ from torch_holdout.training.runs import (
     holdout_step_of,
     require_idle,
     require_step,
+    set_up,
 )
 from torch_holdout.training.session import GuardSession
 
@@ -126,6 +126,7 @@ class HoldoutGuardHooks:
         require_choice("stage", stage, ("validate", "test"))
         require_whole("dataloader_idx", dataloader_idx, 0, 10**6)
         require_instance("version", version, str)
+        require_instance("check_data", check_data, bool)
         require_loggable(holdout.statistics)
         if run is not None:
             require_text("run", run)
@@ -147,7 +148,7 @@ class HoldoutGuardHooks:
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
         self._first_batches = FirstBatches()
-        self._data = DataCheck(holdout, guess_dataloaders, check_data=check_data)
+        self._data = DataCheck(holdout, check_data=check_data)
 
     # ---- what Lightning calls
 
@@ -217,7 +218,7 @@ class HoldoutGuardHooks:
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
         if self.stage == "validate":
-            self._data.run(trainer, self.stage, self.dataloader_idx)
+            self._check_data(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
@@ -241,7 +242,7 @@ class HoldoutGuardHooks:
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""
         if trainer.testing == (self.stage == "test"):
-            self._data.run(trainer, self.stage, self.dataloader_idx)
+            self._check_data(trainer)
             self._start(trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -258,6 +259,9 @@ class HoldoutGuardHooks:
     on_test_end = on_validation_end
 
     # ---- during a pass
+
+    def _check_data(self, trainer: Any) -> None:
+        self._data.run(trainer, self.stage, self.dataloader_idx, self.guess_dataloaders)
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
         if isinstance(trainer.strategy.model, DistributedDataParallel):
@@ -311,10 +315,13 @@ class HoldoutGuardHooks:
             lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
             args[place],
             trainer,
+            owner=id(method.__self__),
             used=used,
         )
 
-    def _shown(self, name: str, run: Step, batch: Any, trainer: Any, *, used: bool) -> Any:
+    def _shown(
+        self, name: str, run: Step, batch: Any, trainer: Any, *, owner: int = 0, used: bool
+    ) -> Any:
         """Run code of the user's; the first time in a stage, look at what it does to its batch."""
 
         def run_once(batch: Any) -> Any:
@@ -324,7 +331,9 @@ class HoldoutGuardHooks:
 
         if not self._looks:
             return run_once(batch)
-        return self._first_batches.show(self, name, run_once, batch, trainer, used=used)
+        return self._first_batches.show(
+            self, name, run_once, batch, trainer, owner=owner, used=used
+        )
 
     def _refuse_metrics(self) -> None:
         self._watch.refuse(drop=self.unguarded == "drop", warn=self._warn_once)
@@ -365,14 +374,10 @@ class HoldoutGuardHooks:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
     def _joined(self) -> GuardSession:
-        if self._session is None:
-            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
-        return self._session
+        return set_up(self._session)
 
     def _running(self) -> GuardedRun:
-        if self._current is None:
-            raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
-        return self._current
+        return set_up(self._current)
 
     def _end_session(self, trainer: Any) -> None:
         if self._current is None or trainer is not self._current.trainer:

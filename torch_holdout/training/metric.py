@@ -28,7 +28,7 @@ from torch_holdout.errors import (
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.statistics import SealedSums
-from torch_holdout.training.marking import is_marked
+from torch_holdout.training.first_look.marking import is_marked
 from torch_holdout.training.requirements import budget_spent, require_eval
 
 _FRAMES_TO_LOOK_AT = 8

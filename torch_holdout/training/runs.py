@@ -3,13 +3,14 @@
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.training.loaders import HoldoutLoader
 
+_Part = TypeVar("_Part")
 _log = logging.getLogger("torch_holdout")
 
 
@@ -92,6 +93,13 @@ class GuardedRun:
                 f"{counted(epochs, 'epoch')}; make it smaller"
             )
         return None
+
+
+def set_up(part: _Part | None) -> _Part:
+    """Return what a Trainer's setup has made; raise if it has not."""
+    if part is None:
+        raise InvalidArgumentError("Expected the guard to be set up by a Trainer.")
+    return part
 
 
 def require_idle(current: GuardedRun | None, holdout: ReusableHoldout) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.training.advice import diff_for, public_advice
+from torch_holdout.training.first_look.marking import is_marked
+from torch_holdout.training.first_look.places import calling_place
 from torch_holdout.training.interception import Interception, Step
-from torch_holdout.training.marking import is_marked
 from torch_holdout.training.metric import ReusableHoldoutMetric
-from torch_holdout.training.places import calling_place
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks

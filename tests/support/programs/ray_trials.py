@@ -25,7 +25,7 @@ def lightning_trial(config, holdout):
 
     def validation_step(self, batch, _):
         if config.get("raw"):
-            return {"val_acc": torch.full((len(batch[0]),), RAW)}
+            return {"val_acc": RAW + 0 * batch[0][:, 0]}
         return {"val_acc": per_example(self, batch)["val_acc"]}
 
     def optimizer(self):

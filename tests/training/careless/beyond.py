@@ -1,6 +1,7 @@
 """Ways out that neither net can see: declared in docs/guarantees.md, not caught.
 
-Each needs code that means to go round the tensor: none is something people write by accident.
+Most need code that means to go round the tensor. What people may write by accident is code that
+runs only in a later batch or epoch, and counts by shapes.
 """
 
 import subprocess
@@ -34,6 +35,18 @@ def scripted_function(pl):
 
 
 @beyond()
+def result_of_vmap(pl):
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            self.kept = torch.vmap(torch.abs)(loss)
+
+        def later(self):
+            return self.kept.mean()
+
+    return Net()
+
+
+@beyond()
 def marks_turned_off(pl):
     class Net(small(pl)):
         def careless(self, batch, loss):
@@ -56,6 +69,21 @@ def whole_numbers_of_the_batch_alone(pl):
 
         def later(self):
             return self.kept[0] / 2**24
+
+    return Net()
+
+
+@beyond()
+def sizes_of_filtered_tensors(pl):
+    """How many examples pass a test is a shape, which ordinary code must be able to ask for."""
+
+    class Net(small(pl)):
+        def careless(self, batch, loss):
+            levels = torch.arange(2**22) / 2**22
+            self.kept = len(levels[levels < loss.mean()]) / 2**22
+
+        def later(self):
+            return self.kept
 
     return Net()
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from training.careless.patterns import folder, register, small
+from training.careless.patterns import folder, register, small, train_loader, val_loader
 
 PATTERNS = []
 careless = register(PATTERNS, net="two")
@@ -142,6 +142,29 @@ def transfer_hook(pl):
 
         def later(self):
             return self.moved.mean()
+
+    return Net()
+
+
+@careless("moved")
+def transfer_hook_of_the_datamodule(pl):
+    class Data(pl.LightningDataModule):
+        def train_dataloader(self):
+            return train_loader()
+
+        def val_dataloader(self):
+            return val_loader()
+
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            if not self.trainer.training:
+                self.moved = batch[1]
+            return batch
+
+    class Net(small(pl)):
+        data_module = Data()
+
+        def later(self):
+            return self.trainer.datamodule.moved.mean()
 
     return Net()
 

@@ -279,18 +279,6 @@ def result_of_an_autograd_function(pl):
 
 
 @careless("kept")
-def result_of_vmap(pl):
-    class Net(small(pl)):
-        def careless(self, batch, loss):
-            self.kept = torch.vmap(torch.abs)(loss)  # <-
-
-        def later(self):
-            return self.kept.mean()
-
-    return Net()
-
-
-@careless("kept")
 def result_of_compiled_code(pl):
     @torch.compile(backend="eager")
     def mean(values):
@@ -339,7 +327,7 @@ def gradient_of_an_input(pl):
     return Net()
 
 
-@careless("weight", trainer={"inference_mode": False}, leaks=False)
+@careless("backward", trainer={"inference_mode": False}, leaks=False)
 def gradient_of_the_weights(pl):
     class Net(small(pl)):
         def validation_step(self, batch, batch_idx):

@@ -127,3 +127,55 @@ def random_views_by_every_generator(pl):
             return super().losses((x[:, torch.randperm(x.shape[1])], y))
 
     return Net()
+
+
+@ordinary
+def generator_of_its_own(pl):
+    class Net(plain(pl)):
+        def make(self):
+            super().make()
+            self.draws = torch.Generator().manual_seed(5)
+
+        def losses(self, batch):
+            x, y = batch
+            keep = torch.bernoulli(torch.full(x.shape, 0.8), generator=self.draws)
+            return super().losses((x * keep, y))
+
+    return Net()
+
+
+@ordinary
+def mixture_of_experts(pl):
+    class Net(plain(pl)):
+        def make(self):
+            self.router = nn.Linear(4, 3)
+            self.experts = nn.ModuleList([nn.Linear(4, 3) for _ in range(3)])
+
+        def forward(self, x):
+            weights, chosen = self.router(x).softmax(-1).topk(2)
+            out = x.new_zeros(len(x), 3)
+            for n, expert in enumerate(self.experts):
+                rows, slot = torch.where(chosen == n)
+                if rows.numel() == 0:
+                    continue
+                out = out.index_add(0, rows, expert(x[rows]) * weights[rows, slot, None])
+            return out
+
+    return Net()
+
+
+@ordinary
+def decoding_for_a_fixed_number_of_steps(pl):
+    class Net(plain(pl)):
+        def make(self):
+            self.cell, self.head, self.words = nn.GRUCell(4, 4), nn.Linear(4, 3), nn.Embedding(3, 4)
+
+        def forward(self, x):
+            cache, state, token = {}, x, torch.zeros(len(x), dtype=torch.long)
+            for step in range(3):
+                state = self.cell(self.words(token), state)
+                cache[step] = self.head(state)
+                token = cache[step].argmax(-1)
+            return torch.stack(list(cache.values())).mean(0)
+
+    return Net()

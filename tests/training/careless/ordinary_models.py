@@ -296,3 +296,28 @@ def counter_in_a_buffer(pl):
             return super().training_step(batch, batch_idx)
 
     return Net()
+
+
+@ordinary
+def channels_last_and_complex_numbers(pl):
+    class Net(plain(pl)):
+        def make(self):
+            self.net = nn.Conv2d(2, 4, 3, padding=1).to(memory_format=torch.channels_last)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            wave = torch.fft.fft2(x[:, 0])
+            parts = torch.stack([wave.real, wave.imag], 1).to(memory_format=torch.channels_last)
+            return self.head(self.net(parts).mean((2, 3)) / 8)
+
+    return of_images(Net())
+
+
+@ordinary
+def lazy_layers(pl):
+    class Net(plain(pl)):
+        def make(self):
+            self.net = nn.Sequential(nn.LazyConv2d(2, 3), nn.Flatten(), nn.LazyLinear(3))
+            self.net(torch.zeros(1, 1, 8, 8))
+
+    return of_images(Net())

@@ -232,3 +232,51 @@ def early_exit_layers(pl):
             return total
 
     return Net()
+
+
+@ordinary
+def steps_with_decorators(pl):
+    class Net(plain(pl)):
+        @torch.no_grad()
+        def validation_step(self, batch, batch_idx):
+            return {"val_loss": self.evaluated(batch)}
+
+        @torch.inference_mode()
+        def evaluated(self, batch):
+            return self.losses(batch)
+
+    return Net()
+
+
+@ordinary
+def step_in_a_base_class_with_super(pl):
+    class Base(plain(pl)):
+        def validation_step(self, batch, batch_idx):
+            return {"val_loss": self.losses(batch), "unused": None}
+
+    class Net(Base):
+        def validation_step(self, batch, batch_idx):
+            outputs = super().validation_step(batch, batch_idx)
+            outputs.pop("unused")
+            return outputs
+
+    return Net()
+
+
+@ordinary
+def hooks_around_validation(pl):
+    class Net(plain(pl)):
+        def on_validation_start(self):
+            self.started = True
+
+        def on_validation_model_eval(self):
+            super().on_validation_model_eval()
+
+        def on_validation_batch_start(self, batch, batch_idx, dataloader_idx=0):
+            self.size_of_last = batch[0].shape[0]
+
+        def on_validation_epoch_end(self):
+            loss = self.trainer.callback_metrics.get("val_loss")  # the guarded answer
+            self.best = min(getattr(self, "best", 9.0), 9.0 if loss is None else float(loss))
+
+    return Net()

@@ -154,6 +154,23 @@ def by_a_pointer(loss):
 
 
 @keeps
+def by_mapping_a_tree(loss):
+    return torch.utils._pytree.tree_map(float, {"loss": loss.mean()})["loss"]  # <-
+
+
+@keeps
+def by_mapping_elements(loss):
+    values = []
+    loss.clone().apply_(lambda value: values.append(value) or value)  # <-
+    return values
+
+
+@keeps
+def by_a_numpy_scalar(loss):
+    return np.float64(0.0) + loss.mean()  # <-
+
+
+@keeps
 def by_from_numpy(loss):
     return torch.from_numpy(loss.numpy()).mean().item()  # <-
 

@@ -6,7 +6,10 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from support.builders.guarded import guard_class, package
+import pytest
+
+from support.builders.guarded import NAMESPACES, guard_class, package
+from support.machines.soak import soak
 from support.oracles.leaks import files_below, raw_hits, spy
 from training.careless.patterns import holdout, raw_values, train_loader, val_loader
 
@@ -98,3 +101,22 @@ def chain(error):
 
 def messages(error):
     return [text for each in chain(error) for text in (str(each), repr(each.args))]
+
+
+def settings(index):
+    """Namespaces and sanity checks: each of them for every entry, in turns; all under `make soak`.
+
+    Entry ``index`` runs in one namespace with a sanity check and in the other one without.
+    """
+    pairs = [(namespace, sanity) for namespace in NAMESPACES for sanity in (0, 2)]
+    turns = (pairs[0], pairs[3]) if index % 2 else (pairs[1], pairs[2])
+    return soak(pairs, turns)
+
+
+def entries(catalogue, name):
+    """Parameters for a test: each entry of a catalogue with its settings."""
+    return [
+        pytest.param(entry, namespace, sanity, id=f"{name(entry)}-{namespace}-{sanity}")
+        for index, entry in enumerate(catalogue)
+        for namespace, sanity in settings(index)
+    ]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch_holdout.errors import HoldoutWarning
 
-from support.builders.guarded import NAMESPACES, guard_class, package
+from support.builders.guarded import guard_class, package
 from training.careless.cases import case_of, holdout, loaders, vectors
 from training.careless.ordinary import CASES
-from training.careless.runs import FEW
+from training.careless.runs import FEW, entries
 
 pytestmark = [
     pytest.mark.integration,
@@ -67,9 +67,10 @@ def bits(tensor):
     return str(tensor.dtype), tensor.detach().contiguous().view(-1).view(torch.uint8).tolist()
 
 
-@pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
-@pytest.mark.parametrize("namespace", NAMESPACES)
-@pytest.mark.parametrize("sanity", [0, 2])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("build", "namespace", "sanity"), entries(CASES, lambda build: build.__name__)
+)
 def test_it_passes_with_the_same_bits(build, namespace, sanity, tmp_path):
     found, plain = (
         outcome(build, namespace, tmp_path / str(looks), sanity=sanity, looks=looks)

@@ -10,11 +10,15 @@ A fork beside an open transaction would copy SQLite's own locks into the child: 
 """
 
 import contextlib
+import errno
 import io
+import itertools
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from torch_holdout.errors import LedgerError
@@ -25,6 +29,8 @@ try:
 except ImportError:  # on Windows locks belong to a handle, SQLite's too
     fcntl = None  # type: ignore[assignment]
 
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_PATIENCE_SECONDS = 5  # with whoever is next in line
 POLLS = (0.001, 0.002, 0.003, 0.005)  # seconds between tries; the last one is repeated
 
 
@@ -75,47 +81,61 @@ class Turn:
         file.close()
 
     def _locked(self, reads_only: bool) -> io.FileIO | None:
-        deadline, tries = time.monotonic() + WAIT_SECONDS, 0
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
                 file = self._opened()
             except OSError as error:
                 if reads_only and self.path.exists() and not may_write(self.path):
                     return None  # such a reader changes nothing, not even SQLite's side files
-                raise self._unusable(error) from None
-            if self._taken(file):
+                raise self._refused(error) from None
+            if self._waited(file, deadline):
                 return file
-            file.close()
-            if time.monotonic() > deadline:
+
+    def _waited(self, file: io.FileIO, deadline: float) -> bool:
+        """Wait for the lock; return False, with the file closed, if it was deleted meanwhile."""
+        held = False
+        try:
+            _stand_in_line(file)
+            if not _tried(partial(_is_taken, file), deadline):
                 raise LedgerError(
                     f"Expected the ledger {self.path} to be free within {WAIT_SECONDS} seconds, "
                     f"but another process holds it. Try again. Nothing was released or charged."
                 )
-            time.sleep(POLLS[min(tries, len(POLLS) - 1)])
-            tries += 1
+            _leave_line(file)
+            held = self._is_current(file)
+        except OSError as error:
+            raise self._refused(error) from None
+        finally:
+            if not held:
+                file.close()
+        return held
+
+    def _refused(self, error: OSError) -> LedgerError:
+        return LedgerError(
+            f"Expected to lock the ledger {self.path} by the file {self._lock_path.name} beside "
+            f"it, but the file system refused ({reason(error)}). Use a folder on a local disk "
+            f"that you may write to. Nothing was released or charged."
+        )
 
     def _opened(self) -> io.FileIO:
         """Open the lock file; make it with the ledger's owner and mode if there is none."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(FileNotFoundError):
-            return io.FileIO(os.open(self._lock_path, flags))
+            try:
+                return io.FileIO(os.open(self._lock_path, os.O_RDWR | _FLAGS), "r+")
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+            return io.FileIO(os.open(self._lock_path, os.O_RDONLY | _FLAGS))  # flock needs no more
         ledger = self.path.stat()
+        new = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
         with contextlib.suppress(FileExistsError):
-            file = io.FileIO(os.open(self._lock_path, flags | os.O_CREAT | os.O_EXCL, 0o600))
+            file = io.FileIO(os.open(self._lock_path, new, 0o600), "r+")
             with contextlib.suppress(PermissionError):
                 os.fchmod(file.fileno(), ledger.st_mode & 0o666)
                 os.fchown(file.fileno(), ledger.st_uid, ledger.st_gid)
             return file
-        return io.FileIO(os.open(self._lock_path, flags))
-
-    def _taken(self, file: io.FileIO) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise self._unusable(error) from None
-        return self._is_current(file)
+        return io.FileIO(os.open(self._lock_path, os.O_RDWR | _FLAGS), "r+")
 
     def _is_current(self, file: io.FileIO) -> bool:
         """Whether others would lock the same file: someone may have deleted it."""
@@ -126,12 +146,47 @@ class Turn:
             return False
         return (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino)
 
-    def _unusable(self, error: OSError) -> LedgerError:
-        return LedgerError(
-            f"Expected to lock the ledger {self.path} by the file {self._lock_path.name} beside "
-            f"it, but the file system refused ({reason(error)}). Use a folder on a local disk "
-            f"that you may write to. Nothing was released or charged."
-        )
+
+def _tried(attempt: Callable[[], bool], deadline: float) -> bool:
+    """Try again with short, even pauses, until it works or the time is over."""
+    for tries in itertools.count():
+        if attempt():
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLLS[min(tries, len(POLLS) - 1)])
+    raise AssertionError
+
+
+def _is_taken(file: io.FileIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _stand_in_line(file: io.FileIO) -> None:
+    """Wait to be the next: else a process that asks again at once would overtake those that sleep.
+
+    Only fairness rests on this lock, so one that POSIX drops is good enough. (On Linux it has
+    nothing to do with ``flock``.) Who stands still in front is overtaken after some seconds.
+    """
+    if sys.platform == "linux" and file.writable():
+        _tried(partial(_is_next, file), time.monotonic() + _PATIENCE_SECONDS)
+
+
+def _is_next(file: io.FileIO) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _leave_line(file: io.FileIO) -> None:
+    if sys.platform == "linux" and file.writable():
+        fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 def turn_of(path: Path) -> Turn:

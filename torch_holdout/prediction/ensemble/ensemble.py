@@ -310,7 +310,8 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     def _public_twin(self) -> Prober:
         """Return the twin that is asked before each batch of queries, made once."""
         if self._answering is None or not self._answering.is_like(self.members):
-            self._answering = self._twin()
+            with torch.inference_mode(False):  # Trainer.predict's, in which tensors stay read-only
+                self._answering = self._twin()
         return self._answering
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,15 +15,23 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from torch_holdout.training.memory import Write, memory_of, plainly, reference_to, zero
-from torch_holdout.training.places import Place, calling_package, calling_place, holder_of
+from torch_holdout.training.first_look.memory import Write, memory_of, plainly, reference_to, zero
+from torch_holdout.training.first_look.places import (
+    Place,
+    calling_package,
+    calling_place,
+    holder_of,
+)
 
 HIDDEN = "<value of the holdout, not shown>"
 _TRUTHS = frozenset({"__bool__", "is_nonzero", "equal", "allclose", "__contains__"})
 _NUMBERS = frozenset({"item", "__float__", "__int__", "__index__", "__complex__"})
 _ARRAYS = frozenset({"tolist", "numpy", "__array__"})
 _TEXTS = frozenset({"__repr__", "__format__", "__str__"})
-_COPIES = frozenset({"__reduce_ex__", "__dlpack__", "data_ptr", "storage", "untyped_storage"})
+_COPIES = frozenset(
+    {"__reduce_ex__", "__dlpack__", "data_ptr", "storage", "untyped_storage"}
+    | {"apply_", "map_", "map2_"}  # which call a function with each number
+)
 _READS = _TRUTHS | _NUMBERS | _ARRAYS | _TEXTS | _COPIES
 # The result of these has the shape, type or device of a marked tensor, not its values.
 _BLANK = frozenset(

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.training.looking import run_aside
+from torch_holdout.training.first_look.looking import run_aside
 
 
 def require_own_values(

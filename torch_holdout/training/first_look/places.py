@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
+_HERE = str(Path(__file__).resolve().parents[2]) + os.sep
 _STANDARD = str(Path(sysconfig.get_paths()["stdlib"])) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _TOOLS = frozenset(
@@ -25,6 +25,9 @@ _TOOLS = frozenset(
     )
 )  # fmt: skip
 _TORCH = str(Path(torch.__file__).parent) + os.sep
+_PASSED_THROUGH = (  # parts of torch that call what they are given
+    "torch._tensor", "torch.overrides", "torch._ops", "torch.utils._pytree", "torch.utils.data",
+)  # fmt: skip
 _WRAPPERS = ("DistributedDataParallel.", "FullyShardedDataParallel.", "OptimizedModule.")
 _DEEPEST = 8  # containers around a kept value
 _WIDEST = 64  # holders looked at for one container
@@ -82,7 +85,7 @@ def calling_package() -> str:
     for frame in _frames():
         name = str(frame.f_globals.get("__name__", ""))
         ours = frame.f_code.co_filename.startswith(_HERE)
-        if not ours and name not in ("torch._tensor", "torch.overrides", "torch._ops"):
+        if not ours and not name.startswith(_PASSED_THROUGH):
             return name
     return ""
 

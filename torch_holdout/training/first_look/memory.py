@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from torch_holdout.training.places import Place
+from torch_holdout.training.first_look.places import Place
 
 
 @final

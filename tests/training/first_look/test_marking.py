@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch_holdout.training.marking import HIDDEN, Look, Marked
+from torch_holdout.training.first_look.marking import HIDDEN, Look, Marked
 
 LABELS = torch.tensor([0, 1, 1, 0])
 INPUTS = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))

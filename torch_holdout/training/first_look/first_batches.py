@@ -8,9 +8,9 @@ from torch_holdout._fingerprints.weights import is_sharded
 from torch_holdout._shared.distributed import on_any_rank
 from torch_holdout.errors import HoldoutError, UnguardedLogError
 from torch_holdout.training.advice import not_public, refusal
-from torch_holdout.training.looking import holds_marks, look_at
-from torch_holdout.training.marking import Finding
-from torch_holdout.training.pooled import require_own_values
+from torch_holdout.training.first_look.looking import holds_marks, look_at
+from torch_holdout.training.first_look.marking import Finding
+from torch_holdout.training.first_look.pooled import require_own_values
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks
@@ -24,7 +24,7 @@ class FirstBatches:
     """
 
     def __init__(self) -> None:
-        self._shown: set[tuple[bool, str]] = set()  # in a sanity check or not, what
+        self._shown: set[tuple[bool, str, int]] = set()  # in a sanity check or not, what, whose
         self.looking = False
 
     def show(
@@ -35,15 +35,18 @@ class FirstBatches:
         batch: Any,
         trainer: Any,
         *,
+        owner: int,
         used: bool,
     ) -> Any:
         """Run code on a first batch, marked if it is due; raise or warn if it kept something.
 
-        ``used`` says whether the result counts: then it is computed once more, unmarked.
+        ``owner`` tells callbacks of one class apart; ``used`` says whether the result counts: then
+        it is computed once more, unmarked.
         """
-        if (trainer.sanity_checking, name) in self._shown:
+        key = (trainer.sanity_checking, name, owner)
+        if key in self._shown:
             return run(batch)
-        self._shown.add((trainer.sanity_checking, name))
+        self._shown.add(key)
         module, is_step = trainer.lightning_module, name.endswith("_step")
         owners = [*module.modules(), *trainer.callbacks, trainer._logger_connector]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_holdout._noise.generators import GeneratorStates
 from torch_holdout.errors import HoldoutError
-from torch_holdout.training.marking import (
+from torch_holdout.training.first_look.marking import (
     Finding,
     Look,
     MarkedFactories,
@@ -20,7 +20,7 @@ from torch_holdout.training.marking import (
     is_marked,
     plain_copy,
 )
-from torch_holdout.training.places import Place
+from torch_holdout.training.first_look.places import Place
 
 _LARGEST = 10**6  # elements of buffers that are copied to put them back
 _DEEPEST = 6
