@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._shared.checks import require_instance, require_number
+from torch_holdout._shared.checks import require_flag, require_instance, require_number
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
@@ -57,6 +57,7 @@ class Question:
         Not raised yet: a rank with a problem must still tell the others.
         """
         try:
+            require_flag("fresh", self.fresh)
             for name, own in self.sums.items():
                 _require_sums(registration, owner_of(registration, address, name, "holdout"), own)
                 guess = self.guesses.get(name)

@@ -32,6 +32,8 @@ def backend_for(url: str) -> Backend:
 
 def _parse(url: str) -> URL:
     try:
+        if not isinstance(url, str | URL):
+            raise TypeError
         parsed = make_url(url)
     except (sa.exc.ArgumentError, ValueError, TypeError, AttributeError):
         hint = (

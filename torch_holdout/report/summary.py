@@ -199,7 +199,8 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
 
 def chosen(ledger: Ledger, name: str | None) -> tuple[list[str], list[str]]:
     """Return the accounts of holdouts and of training records, or those of one name."""
-    require_instance("ledger", ledger, Ledger)
+    if not hasattr(ledger, "accounts") or not hasattr(ledger, "records_accounts"):
+        require_instance("ledger", ledger, Ledger)
     holdouts, records = ledger.accounts(), ledger.records_accounts()
     if name is not None and (not isinstance(name, str) or name not in holdouts | records):
         raise HoldoutError(

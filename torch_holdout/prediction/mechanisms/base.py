@@ -19,6 +19,7 @@ from torch import Tensor
 
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_whole
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting import Charge, largest_parameter
 from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 from torch_holdout.prediction.neighbours import Neighbours
@@ -187,6 +188,7 @@ class OneParameterVote(VoteMechanism):
         return cls.of_sharpness(sharpness).charge(setting)
 
     @classmethod
+    @formula
     def for_budget(
         cls: type[_Vote],
         *,

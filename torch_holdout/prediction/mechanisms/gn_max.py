@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_between, require_positive
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting import Charge, Concentrated, largest_parameter
 from torch_holdout.prediction.mechanisms.base import (
     NO_CONSENSUS,
@@ -102,6 +103,7 @@ class ConfidentGNMax(VoteMechanism):
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
+    @formula
     def for_budget(
         cls,
         *,

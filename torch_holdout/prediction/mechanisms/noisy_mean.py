@@ -18,6 +18,7 @@ from torch_holdout._shared.checks import (
     require_whole,
     shown,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting import (
     Charge,
     Concentrated,
@@ -113,6 +114,7 @@ class NoisyMean(PredictionMechanism):
             )
 
     @classmethod
+    @formula
     def for_budget(
         cls,
         *,

@@ -16,6 +16,7 @@ from torch_holdout._shared.checks import (
     require_whole,
     shown,
 )
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting import Charge, Concentrated, Pure, rho_for, rho_of_gaussian
 from torch_holdout.bounds.regulariser import convex_regulariser
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
@@ -97,6 +98,7 @@ class StableERM(PredictionMechanism):
         self._require_room()
 
     @classmethod
+    @formula
     def for_budget(
         cls,
         *,

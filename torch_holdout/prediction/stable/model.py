@@ -251,6 +251,8 @@ def _frozen(weights: Tensor) -> nn.Parameter:
 
 def _tensors(train_set: Records, size: int) -> tuple[Tensor, Tensor]:
     if isinstance(train_set, tuple):
+        if len(train_set) != 2:
+            raise InvalidArgumentError("Expected `train_set` to be a pair of features and targets.")
         x, y = train_set
         require_instance("x", x, Tensor)
         require_instance("y", y, Tensor)
