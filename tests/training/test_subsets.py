@@ -41,7 +41,7 @@ def test_fixed_subset_is_fixed():
         ([1, 2], 1, "0"), ([1, 2], 1, None), ([1, 2], 1, 0.5), ([1, 2], 1, 2**64),
         ([1, 2], 1, float("nan")), ([1, 2], [1], 0),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_wrong_types_are_refused_in_words(dataset, size, seed):
     with pytest.raises(InvalidArgumentError, match="Expected"):
