@@ -1,8 +1,10 @@
 """Global generators, seeded for a while and put back: models and their layers draw from those."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,8 +80,24 @@ class GeneratorStates:
         cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self._cuda = torch.cuda.get_rng_state() if cuda else None
 
+        self._others: list[tuple[Callable[[Any], object], Any]] = []
+
+    def add(self, value: Any) -> None:
+        """Keep the state of a generator too; other values are left alone."""
+        if isinstance(value, torch.Generator):
+            self._others.append((value.set_state, value.get_state()))
+        elif isinstance(value, random.Random):
+            self._others.append((value.setstate, value.getstate()))
+        elif isinstance(value, np.random.RandomState):
+            self._others.append((value.set_state, value.get_state()))
+        elif isinstance(value, np.random.Generator):
+            bits = value.bit_generator
+            self._others.append((partial(setattr, bits, "state"), bits.state))
+
     def put_back(self) -> None:
         """Restore the states."""
+        for restore, state in self._others:
+            restore(state)
         random.setstate(self._python)
         np.random.set_state(self._arrays)
         torch.default_generator.set_state(self._host)

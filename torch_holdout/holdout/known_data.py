@@ -15,6 +15,6 @@ def known_data(holdout: ReusableHoldout, hashes: Hashes) -> KnownData:
     return holdout._ledger.known_data(holdout._attached(), hashes)
 
 
-def learn_data(holdout: ReusableHoldout, hashes: Hashes) -> None:
-    """Let an account that knows no data keep a sketch of all records of a dataset."""
-    holdout._ledger.learn_data(holdout._attached(), hashes)
+def learn_data(holdout: ReusableHoldout, hashes: Hashes) -> bool:
+    """Let an account that knows no data keep a sketch of a dataset; false if it knows some."""
+    return holdout._ledger.learn_data(holdout._attached(), hashes)

@@ -112,7 +112,7 @@ class Ledger:
             yield Account(connection, row)
 
     def summary(self, account: str, *, check: bool = False) -> Summary:
-        """Read an account's counters without blocking anyone; ``check`` its rows first."""
+        """Read an account's counters; ``check`` its rows first."""
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.HOLDOUT, account)
             if check is not False:
@@ -131,14 +131,16 @@ class Ledger:
             keyed = keyed_hashes(hashes, ledger_key(connection))
             return KnownData(registered, sketch.compared_with(keyed))
 
-    def learn_data(self, account: str, hashes: Hashes) -> None:
-        """Keep the sketch of all records of a dataset, for an account that has none."""
+    def learn_data(self, account: str, hashes: Hashes) -> bool:
+        """Keep the sketch of all records of a dataset; false if the account has one."""
         with self._transaction() as connection:
             self._row(connection, statements.LOCK_HOLDOUT, account)
-            if stored_sketch(connection, account) is None:
-                keyed = keyed_hashes(hashes, ledger_key(connection))
-                with covered(connection, schema.holdouts, account, self.address):
-                    store_sketch(connection, account, Sketch.of(keyed, len(hashes)))
+            if stored_sketch(connection, account) is not None:
+                return False
+            keyed = keyed_hashes(hashes, ledger_key(connection))
+            with covered(connection, schema.holdouts, account, self.address):
+                store_sketch(connection, account, Sketch.of(keyed, len(hashes)))
+            return True
 
     def releases(self, account: str) -> int:
         """Read how many releases an account has made."""
@@ -252,7 +254,7 @@ class Ledger:
             )
 
     def records_summary(self, account: str, *, check: bool = False) -> RecordsSummary:
-        """Read a records account's counters without blocking anyone."""
+        """Read a records account's counters."""
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.RECORDS, account)
             if check is not False:

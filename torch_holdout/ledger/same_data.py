@@ -27,6 +27,7 @@ SPLIT_ONCE = (
     "generator seed, and give every trial the same holdout"
 )
 _TOLERATED = 0.05
+_MOST_TOLERATED = 0.9  # of records that repeat
 _ERROR_RATE = 0.01
 
 
@@ -143,7 +144,8 @@ def _overlaps(
     for name, size, bound, hashes in connection.execute(known):
         sketch = _read(size, bound, hashes)
         common = sketch.compared_with(given.hashes)
-        if much(common, tolerated=_TOLERATED + 2 * min(repeats, sketch.repeats)):
+        tolerated = min(_TOLERATED + 2 * min(repeats, sketch.repeats), _MOST_TOLERATED)
+        if much(common, tolerated=tolerated):
             about = "" if common.exact else "about "
             text = (
                 f"{about}{percent(common.both, common.given)} of its records "

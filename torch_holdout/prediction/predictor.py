@@ -369,7 +369,7 @@ def _fallen_back(model: Callable[[Any], Tensor], inputs: Any) -> Tensor:
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     raise InvalidArgumentError(
-        f"Expected `fallback` to take the inputs, but it raised {failure} Nothing was charged."
+        f"Expected `fallback` to take the inputs, but it raised {failure}. Nothing was charged."
     )
 
 

@@ -28,6 +28,7 @@ from torch_holdout.training.data_reading import (
     read,
 )
 from torch_holdout.training.requirements import listed
+from torch_holdout.training.runs import own_loader
 
 _MOSTLY, _HARDLY = 0.9, 0.02  # of records seen before: the same data, and other preprocessing
 _DUPLICATES = 0.01  # of a guess's records may be in the holdout by chance
@@ -57,9 +58,8 @@ class DataCheck:
 
     def run(self, trainer: Any, stage: str, index: int, guess_loaders: Any) -> None:
         """Compare the loader's dataset and the guesses'; rank 0 reads, its errors reach all."""
-        loaders = trainer.val_dataloaders if stage == "validate" else trainer.test_dataloaders
-        own = [*listed(loaders)][index : index + 1]
-        dataset = _dataset(own[0]) if own else None
+        loader = own_loader(trainer, stage, index)  # also of a dictionary or a nested list
+        dataset = None if loader is None else _dataset(loader)
         wanted = guess_loaders is not None and self._holdout.mechanism.wants_guess()
         guesses = [_dataset(loader) for loader in listed(guess_loaders)] if wanted else []
         _, world = rank_and_world()
@@ -92,11 +92,14 @@ class DataCheck:
         try:
             require_other_hashes(self._holdout, reading, read(guess))
         except UnreadableDataError as reason:
-            self._say(f"A guess loader's dataset was not compared with the holdout's: {reason}")
+            # A guess from the holdout would publish its mean.
+            what = f"A guess loader's dataset was not compared with the holdout's: {reason}"
+            self._say(what, logging.WARNING)
 
-    def _say(self, what: str) -> None:
-        # Who has registered a fingerprint counts on the comparison.
-        level = logging.WARNING if has_fingerprint(self._holdout) else logging.INFO
+    def _say(self, what: str, level: int | None = None) -> None:
+        # Users who have registered a fingerprint count on the comparison.
+        if level is None:
+            level = logging.WARNING if has_fingerprint(self._holdout) else logging.INFO
         _log.log(level, "Holdout %r: %s.", self._holdout.name, what)
 
     def _seen(self, key: tuple[Any, ...], datasets: list[Any]) -> bool:
@@ -128,8 +131,8 @@ def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> None:
             reading.total,
         )
     if common is None:
-        if reading.whole and not known.registered:
-            learn_data(holdout, reading.hashes)
+        if reading.whole and not known.registered and not learn_data(holdout, reading.hashes):
+            compare_with_account(holdout, reading)  # another process was faster
         return
     if known.registered:
         if not (common.same if reading.whole else common.both == common.given):

@@ -226,12 +226,14 @@ class HoldoutGuardHooks:
             sanity = trainer.sanity_checking
             batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
             self._joined().require_guarded(len(batches), self.stage)
+            self._joined().wrap_new_hooks(trainer)
             self._running().check_loader()
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
         if self.stage == "test":
             self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
+            self._joined().wrap_new_hooks(trainer)
             self._running().check_loader()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
@@ -307,15 +309,14 @@ class HoldoutGuardHooks:
             evaluation.look_when_complete()
 
     def _guarded_hook(
-        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, *, used: bool
+        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, what: str, *, used: bool
     ) -> Any:
-        method: Any = getattr(hook, "func", hook)
         return self._shown(
-            f"{type(method.__self__).__name__}.{method.__name__}",
+            what,
             lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
             args[place],
             trainer,
-            owner=id(method.__self__),
+            owner=id(getattr(hook, "func", hook)),
             used=used,
         )
 

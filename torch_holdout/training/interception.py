@@ -36,7 +36,8 @@ class Interception:
         on_step: Called as ``on_step(original, args, kwargs)`` instead of the step.
         datamodule: The run's, if it has one; it may have hooks that get the batch too.
         on_hook: Called instead of a hook that gets the batch, with the original, its arguments,
-            where ``batch`` and ``loader`` are among them, and whether the result is ``used``.
+            where ``batch`` and ``loader`` are among them, whether the result is ``used``, and
+            ``what`` it is called.
         on_log: Called with the key and the value before anything is logged; false drops it.
     """
 
@@ -63,17 +64,22 @@ class Interception:
         self._on_log = on_log
         self._log: Step = module.log
         self._replace(module, step, module, on_step)
+        self._hook_wrapper = partial(self._wrap_hooks, step.removesuffix("_step"), on_hook)
         for owner in (module, *callbacks):
             self._replace(owner, "log", module, self._trapped_log)
-            self._wrap_hooks(owner, step.removesuffix("_step"), on_hook)
-        if datamodule is not None:
-            self._wrap_hooks(datamodule, step.removesuffix("_step"), on_hook)
+        self.wrap_hooks([module, *callbacks, datamodule])
         for check in ("to_tensor", "check_allowed", "check_not_nested"):
             name = f"_LightningModule__{check}"
             if hasattr(module, name):
                 self._replace(module, name, module, self._trapped_check)
         for collection in results:
             self._replace(collection, "log", collection, self._trapped_result)
+
+    def wrap_hooks(self, owners: list[Any]) -> None:
+        """Wrap the hooks that get a batch, of those who came since the last time too."""
+        for owner in owners:
+            if owner is not None:
+                self._hook_wrapper(owner)
 
     def log(self, name: str, value: Any, **options: Any) -> None:
         """Log a guarded value, past the trap."""
@@ -94,9 +100,9 @@ class Interception:
         while self._saved:
             owner, name, before = self._saved.pop()
             if before is _ABSENT:
-                delattr(owner, name)
+                vars(owner).pop(name, None)
             else:
-                setattr(owner, name, before)
+                vars(owner)[name] = before
 
     def _trapped_log(self, original: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         name, value = _named(args, kwargs)
@@ -115,7 +121,7 @@ class Interception:
         if self._open or self._on_log(name, value):
             original(*args, **kwargs)
 
-    def _wrap_hooks(self, owner: Any, stage: str, on_hook: Callable[..., Any]) -> None:
+    def _wrap_hooks(self, stage: str, on_hook: Callable[..., Any], owner: Any) -> None:
         """Wrap those hooks that get a batch and are not Lightning's own."""
         # Where the batch and the loader's number are; callbacks get Trainer and module first.
         first = 0 if hasattr(owner, "on_after_batch_transfer") else 2
@@ -127,23 +133,31 @@ class Interception:
             ("on_after_batch_transfer", 0, 1, True),
         ):
             original = getattr(owner, hook, None)
-            if original is not None and str(original.__module__).split(".")[0] not in _LIGHTNING:
-                places = {"batch": batch, "loader": loader, "used": used}
-                self._replace(owner, hook, owner, partial(_with_places, on_hook, places))
+            if original is None or isinstance(original, _Replacement):
+                continue
+            code = getattr(original, "__func__", original)
+            home = str(getattr(code, "__module__", ""))
+            if home.split(".")[0] not in _LIGHTNING:
+                what = f"{type(owner).__name__}.{hook}"
+                facts = {"batch": batch, "loader": loader, "used": used, "what": what}
+                self._replace(owner, hook, owner, partial(_with_facts, on_hook, facts))
 
     def _replace(self, owner: Any, name: str, origin: Any, function: Callable[..., Any]) -> None:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
-        setattr(owner, name, _Replacement(origin, name, function))
+        # Past the class's own rules about attributes.
+        vars(owner)[name] = _Replacement(origin, name, function)
 
 
-def _with_places(
+def _with_facts(
     on_hook: Callable[..., Any],
-    places: dict[str, Any],
+    facts: dict[str, Any],
     original: Step,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    return on_hook(functools.partial(original, **kwargs), args, **places)
+    if len(args) <= facts["batch"]:  # the user's own call, by keyword
+        return original(*args, **kwargs)
+    return on_hook(functools.partial(original, **kwargs), args, **facts)
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any]:

@@ -28,7 +28,7 @@ from torch_holdout.errors import (
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.statistics import SealedSums
-from torch_holdout.training.first_look.marking import is_marked
+from torch_holdout.training.first_look.marking import Look, is_marked
 from torch_holdout.training.requirements import budget_spent, require_eval
 
 _FRAMES_TO_LOOK_AT = 8
@@ -117,7 +117,7 @@ class ReusableHoldoutMetric(Metric):
 
     def update(self, *values: Any, **named: Any) -> None:
         """Add a batch: per-example values, or what the statistic's own function takes."""
-        if is_marked((values, named)):  # a look at the step, whose values are not used
+        if Look.aside or is_marked((values, named)):  # a look, whose values are not used
             return
         if self._seen_weights is None and self._model.target is not None:
             self._seen_weights = self._look_at(self._model.target)

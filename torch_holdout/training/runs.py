@@ -123,8 +123,10 @@ def own_loader(trainer: Any, stage: str, index: int) -> Any:
     if loop._combined_loader is None and trainer.training and trainer.enable_validation:
         # As Lightning does before training if the first epoch validates.
         trainer.validating = True
-        loop.setup_data()
-        trainer.training = True
+        try:
+            loop.setup_data()
+        finally:
+            trainer.training = True
     loaders = [] if loop._combined_loader is None else loop._combined_loader.flattened
     return loaders[index] if index < len(loaders) else None
 

@@ -81,14 +81,29 @@ class GuardSession:
         return output
 
     def _hook(
-        self, trainer: Any, hook: Step, args: tuple[Any, ...], batch: int, loader: int, used: bool
+        self,
+        trainer: Any,
+        hook: Step,
+        args: tuple[Any, ...],
+        *,
+        batch: int,
+        loader: int,
+        used: bool,
+        what: str,
     ) -> Any:
         """Show a hook of the user's marked data of a guarded loader, the first time."""
         index = args[loader] if len(args) > loader else 0
         for guard in self._guards:
             if guard.dataloader_idx == index and _evaluating(trainer):
-                return guard._guarded_hook(trainer, hook, args, batch, used=used)
+                # A hook may change the batch that the step gets.
+                used = used or not trainer.sanity_checking
+                return guard._guarded_hook(trainer, hook, args, batch, what, used=used)
         return hook(*args)
+
+    def wrap_new_hooks(self, trainer: Any) -> None:
+        """Wrap hooks of callbacks that were added, or hooks that were replaced, since setup."""
+        others = [callback for callback in trainer.callbacks if callback not in self._guards]
+        self._interception.wrap_hooks([trainer.lightning_module, *others, trainer.datamodule])
 
     def _loader_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Return which loader a batch is from; never guess between a public and a guarded one."""

@@ -10,7 +10,7 @@ from torch_holdout.errors import HoldoutError, UnguardedLogError
 from torch_holdout.training.advice import not_public, refusal
 from torch_holdout.training.first_look.looking import holds_marks, look_at
 from torch_holdout.training.first_look.marking import Finding
-from torch_holdout.training.first_look.pooled import require_own_values
+from torch_holdout.training.first_look.pooled import require_unpooled
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks
@@ -64,7 +64,7 @@ class FirstBatches:
         result = look_at(run_seen, batch, owners, repeat=used, judge=judge, excuse=excuse)
         # Ranks that share weights take each step together, also this one.
         if is_step and not is_sharded(module):
-            require_own_values(run, batch, result, owners)
+            require_unpooled(run, batch, result, owners)
         return result
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -24,6 +24,9 @@ from torch_holdout.training.first_look.places import Place
 
 _LARGEST = 10**6  # elements of buffers that are copied to put them back
 _DEEPEST = 6
+_LONGEST = 10**5  # entries of a container that is copied
+_CONTAINERS: tuple[Any, ...] = (dict, list, set, deque)
+_RAISED = "it raised"
 _BATCH = Place("", 0, "the batch itself")
 
 
@@ -64,19 +67,15 @@ def look_at(
         excuse(f"its batch ({type(batch).__name__}) holds no tensors")
         return run(batch)
     before = Before(owners)
-    trouble, result, refused = "", None, None
     try:
-        with _eager(), MarkedFactories():
-            output = run(marked)
-        if holds_tensors(output) and not is_marked(output):
-            trouble = "its result cannot be followed to the batch (scripted or foreign code)"
-        result = plain_copy(output)
-        del output
-    except HoldoutError as error:
-        refused = error
-    except Exception as error:
-        trouble, repeat = f"it raised {type(error).__name__} on marked tensors", True
+        result, trouble, refused = _attempt(run, marked)
+    except BaseException:  # Ctrl-C: nothing of the batch may stay either
+        del marked
+        look.end()
+        before.put_back()
+        raise
     del marked
+    repeat = repeat or trouble.startswith(_RAISED)
     findings = look.end()
     if findings or refused or repeat:
         before.put_back()
@@ -88,14 +87,30 @@ def look_at(
     return result
 
 
+def _attempt(run: Callable[[Any], Any], marked: Any) -> tuple[Any, str, HoldoutError | None]:
+    """Return a plain copy of the result, what could not be seen, and our error that was met."""
+    try:
+        with _eager(), MarkedFactories():
+            output = run(marked)
+    except HoldoutError as error:
+        return None, "", error
+    except Exception as error:
+        return None, f"{_RAISED} {type(error).__name__} on marked tensors", None
+    lost = holds_tensors(output) and not is_marked(output)
+    unseen = "its result cannot be followed to the batch (scripted or foreign code)"
+    return plain_copy(output), unseen if lost else "", None
+
+
 def run_aside(run: Callable[[Any], Any], batch: Any, owners: Iterable[Any]) -> Any:
     """Run code whose result only serves a comparison, and put everything back; None if it fails."""
     before = Before(owners)
+    Look.aside = True
     try:
         return run(batch)
     except Exception:  # it may not take every batch
         return None
     finally:
+        Look.aside = False
         before.put_back()
 
 
@@ -158,7 +173,10 @@ def _eager() -> Iterator[None]:
 
 
 class Before:
-    """Attributes, small buffers and generators as they were, to be put back."""
+    """Attributes, containers in them, small buffers and generators as they were, to be put back.
+
+    Attributes of other objects than the owners, and iterators, are not.
+    """
 
     def __init__(self, owners: Iterable[Any]) -> None:
         self._owners = [
@@ -166,33 +184,49 @@ class Before:
         ]
         self._contents: list[tuple[Any, Any]] = []
         self._tensors: list[tuple[Tensor, Tensor]] = []
-        self._generators: list[tuple[torch.Generator, Tensor]] = []
+        self._own = GeneratorStates()
         left = _LARGEST
         for _, attributes in self._owners:
             for name, value in attributes.items():
-                if name == "_parameters":  # sharded ones come and go, and no step changes them
-                    continue
-                if isinstance(value, dict | list | set | deque):
-                    self._contents.append((value, copy.copy(value)))
-                elif isinstance(value, torch.Generator):
-                    self._generators.append((value, value.get_state()))
+                if name != "_parameters":  # sharded ones come and go, and no step changes them
+                    self._note(value)
             for buffer in attributes.get("_buffers", {}).values():
                 if type(buffer) is Tensor and buffer.numel() <= left:
                     left -= buffer.numel()
                     self._tensors.append((buffer, buffer.detach().clone()))
-        self._global = GeneratorStates()
 
     def put_back(self) -> None:
-        """Undo what the code did to attributes, containers in them, buffers and generators."""
+        """Undo what the code did."""
         for owner, attributes in self._owners:
             vars(owner).clear()
             vars(owner).update(attributes)
         for container, content in self._contents:
-            container.clear()
-            fill = container.extend if isinstance(container, list | deque) else container.update
-            fill(content)
+            _refill(container, content)
         for buffer, content in self._tensors:
             buffer.copy_(content)
-        for generator, state in self._generators:
-            generator.set_state(state)
-        self._global.put_back()
+        self._own.put_back()
+
+    def _note(self, value: Any, depth: int = 0) -> None:
+        """Copy a container as a plain one: classes of their own have rules of their own."""
+        kind = next((kind for kind in _CONTAINERS if isinstance(value, kind)), None)
+        if kind is None:
+            self._own.add(value)
+        elif depth < _DEEPEST and kind.__len__(value) <= _LONGEST:
+            content = kind(kind.items(value)) if kind is dict else kind(kind.__iter__(value))
+            self._contents.append((value, content))
+            for part in content.values() if kind is dict else content:
+                self._note(part, depth + 1)
+
+
+def _refill(container: Any, content: Any) -> None:
+    kind = type(content)
+    if kind is dict:
+        kind = OrderedDict if isinstance(container, OrderedDict) else dict
+        before, now = list(content.items()), list(kind.items(container))
+        if [(key, id(part)) for key, part in before] != [(key, id(part)) for key, part in now]:
+            kind.clear(container)
+            for key, part in before:
+                kind.__setitem__(container, key, part)
+    elif list(map(id, kind.__iter__(container))) != list(map(id, content)):
+        kind.clear(container)
+        (kind.update if kind is set else kind.extend)(container, content)

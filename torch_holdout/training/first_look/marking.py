@@ -5,10 +5,11 @@ computed from it is marked too. Reads are recorded and get zeros instead of valu
 other tensors are recorded; whatever is alive after the code has returned is kept by somebody.
 """
 
+import copy
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -43,9 +44,11 @@ _BY_FIRST = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "t
 _FACTORIES = (torch.tensor, torch.as_tensor, torch.asarray, torch.full, torch.scalar_tensor)
 # Libraries that compute and keep nothing: what they read decides how they compute.
 _COMPUTE = ("torch", "torchmetrics", "transformers", "torchvision", "timm", "einops")
+_MOST = 20  # findings of one kind that are named
 _PLAIN = (Tensor, nn.Parameter, getattr(nn, "Buffer", Tensor))
 _SINKS = (  # parts of them that show or store what they read
     "torch.utils.tensorboard",
+    "torch.optim",
     "torch.serialization",
     "torch.storage",
     "torch.testing",
@@ -109,6 +112,9 @@ class Marked(Tensor):
             return unmarked(result)
         return look.mark(result, of_model, _borrowed((args, kwargs)))
 
+    def __copy__(self) -> Any:
+        return copy.deepcopy(self)
+
     def as_subclass(self, cls: Any) -> Any:
         """Note that the mark is taken off."""
         if self._look is not None and not self._look.ended:
@@ -139,6 +145,9 @@ class MarkedFactories(TorchFunctionMode):
         """Run a torch function; mark the result of one that makes tensors of given values."""
         kwargs = kwargs or {}
         if func not in _FACTORIES:
+            # As a scalar argument a tensor of one number does not count as one of its class.
+            if not any(issubclass(kind, Marked) for kind in types) and is_marked((args, kwargs)):
+                return Marked.__torch_function__(func, types, args, kwargs)
             return func(*args, **kwargs)
         look, of_model = _origin((args, kwargs))
         result = func(*args, **kwargs)
@@ -162,6 +171,8 @@ class Look:
         >>> [finding.what.split(" a value")[0] for finding in look.end()]
         ['item() reads', '... keeps']
     """
+
+    aside: ClassVar[bool] = False  # whether code runs on plain data and its values are not used
 
     def __init__(self) -> None:
         self.ended = False
@@ -198,8 +209,8 @@ class Look:
 
     def copied(self, tensor: Tensor, memo: dict[int, Any], *, of_model: bool) -> Any:
         """Return a deep copy, marked."""
-        memo[id(tensor)] = copy = self.mark(unmarked(tensor).clone(), of_model)
-        return copy
+        memo[id(tensor)] = same = self.mark(unmarked(tensor).clone(), of_model)
+        return same
 
     def record(self, what: str, of_model: bool) -> None:
         """Note what the calling line did."""
@@ -228,14 +239,14 @@ class Look:
 
     def end(self) -> list[Finding]:
         """Return what was read, written and kept. Nothing may hold the batch or the result now."""
-        self.ended = True
         if self._alive():
-            gc.collect()  # a cycle is nobody's
+            gc.collect()  # a cycle keeps nothing, but may read when it ends
+        self.ended = True
         findings = [*self._found, *self._kept(), *self._overwritten()]
         for write in reversed(self._writes):
             write.undo()
         for memory, _ in self._memory:
-            if not memory.expired():  # whoever keeps it keeps nothing
+            if not memory.expired():  # so that nothing is kept
                 zero(memory)
         self._made, self._memory, self._writes = [], [], []
         return list(dict.fromkeys(findings))
@@ -254,14 +265,17 @@ class Look:
         )
 
     def _kept(self) -> list[Finding]:
-        findings, named = [], set()
+        findings: list[Finding] = []
+        named = set()
         for made in self._made:
+            if len(findings) == _MOST:
+                break  # each search takes a while
             if (value := made.value()) is not None:
                 holder = holder_of(value, set())
                 what = f"{holder} keeps a value"
                 findings.append(Finding(what, made.place, made.of_model, holder))
                 named.add(reference_to(value).cdata if isinstance(value, Tensor) else 0)
-        for memory, made in self._memory:
+        for memory, made in self._memory if len(findings) < _MOST else ():
             if not memory.expired() and memory.cdata not in named:
                 what = "something that shares its memory keeps a value"
                 findings.append(Finding(what, made.place, made.of_model))
@@ -337,8 +351,9 @@ def _written(name: str, args: Any, kwargs: Any) -> Tensor | None:
     if isinstance(out, Tensor):
         return out
     in_place = name.endswith("_") and not name.endswith("__")
-    if (in_place or name in ("__setitem__", "__set__")) and isinstance(args[0], Tensor):
-        return args[0]
+    first = args[0] if args else kwargs.get("tensor", kwargs.get("input"))
+    if (in_place or name in ("__setitem__", "__set__")) and isinstance(first, Tensor):
+        return first
     return None
 
 

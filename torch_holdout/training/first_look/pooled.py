@@ -5,11 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
+from torch_holdout._shared.distributed import on_any_rank
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.training.first_look.looking import run_aside
 
 
-def require_own_values(
+def require_unpooled(
     run: Callable[[Any], Any], batch: Any, output: Any, owners: Iterable[Any]
 ) -> None:
     """Raise if a step gives all examples of a batch one number, and half of them another.
@@ -22,43 +23,46 @@ def require_own_values(
         >>> def step(x):
         ...     return {"val_loss": x.mean().repeat(len(x))}
         >>> batch = torch.arange(4.0)
-        >>> require_own_values(step, batch, step(batch), [])
+        >>> require_unpooled(step, batch, step(batch), [])
         Traceback (most recent call last):
             ...
         torch_holdout.errors.InvalidArgumentError: Expected one value for each example...
     """
     pooled = _constant(output)
-    if not pooled:
+    if not on_any_rank(bool(pooled)):
         return
-    size = max(len(values) for values in pooled.values())
-    half = run_aside(run, _first_half(batch, size), owners)
-    others = _constant(half)
+    size = max(map(len, _vectors(output).values()), default=0)
+    # On every rank, also where values differ: a step may wait for the others.
+    others = _constant(run_aside(run, _first_half(batch, size), owners))
     means = [
         name
         for name, values in pooled.items()
         if name in others and len(others[name]) == size // 2 and values[0] != others[name][0]
     ]
-    if means:
+    if on_any_rank(bool(means)):
         raise InvalidArgumentError(
-            f"Expected one value for each example, but {means} are one number for the whole batch, "
-            f"which changes when the batch is cut: an example would count as often as its batch is "
-            f'large. Return the values before they are averaged, e.g. with reduction="none". '
-            f"Nothing was charged."
+            f"Expected one value for each example, but {means or 'values of another rank'} are one "
+            f"number for the whole batch, which changes when the batch is cut: an example would "
+            f"count as often as its batch is large. Return the values before they are averaged, "
+            f'e.g. with reduction="none". Nothing was charged.'
         )
 
 
-def _constant(output: Any) -> dict[str, Tensor]:
-    """Return those of a step's results that give all examples the same number."""
+def _vectors(output: Any) -> dict[str, Tensor]:
     if not isinstance(output, Mapping):
         return {}
-    vectors = {
+    return {
         name: values
         for name, values in output.items()
         if isinstance(values, Tensor) and values.ndim == 1 and len(values) > 1
     }
+
+
+def _constant(output: Any) -> dict[str, Tensor]:
+    """Return those of a step's results that give all examples the same number."""
     return {
         name: values
-        for name, values in vectors.items()
+        for name, values in _vectors(output).items()
         if values.is_floating_point() and bool((values == values[0]).all())
     }
 
