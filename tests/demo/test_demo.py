@@ -51,7 +51,7 @@ def test_wrong_words_get_a_sentence(tmp_path):
     assert (tmp_path / "holdout.db").read_text() == "a ledger"
     nowhere = run("demo", "--picture", "holdout.db/demo.png", cwd=tmp_path)
     assert (nowhere.returncode, nowhere.stdout) == (2, "")  # before anything is trained
-    assert "Expected a folder for the picture" in nowhere.stderr
+    assert "Not a directory" in nowhere.stderr
 
 
 def test_only_a_release_is_chosen():

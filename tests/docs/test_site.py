@@ -51,7 +51,8 @@ def test_every_module_that_exports_names_is_public(reference):
 
 def test_defaults_of_the_command_line_are_as_they_are_typed(reference):
     page = reference.command_page()
-    assert "| `--purpose` | What the values are for. | `early-stopping` |" in page
+    purpose = "What the values are for: early-stopping, curve or search."
+    assert f"| `--purpose` | {purpose} | `early-stopping` |" in page
     assert "| `--json` | Print one JSON object for machines. |  |" in page
 
 
