@@ -6,7 +6,7 @@ from _measure import asked_quick, medians, report, timed
 from dp_accounting.pld import common
 from dp_accounting.pld import privacy_loss_distribution as pld
 from torch_holdout.accounting import epsilon_cap
-from torch_holdout.accounting.pure import compose_pure
+from torch_holdout.accounting.pure import _compose_pure
 from torch_holdout.bounds.published import thresholdout_epsilon
 
 DELTA = 1e-6
@@ -23,7 +23,7 @@ def oracle(step: float, budget: int) -> float:
 
 def cap(step: float, budget: int) -> float:
     """Compute the cap without what an earlier call has kept."""
-    compose_pure.__wrapped__.cache_clear()
+    _compose_pure.cache_clear()
     return epsilon_cap([step], budget, DELTA)
 
 

@@ -124,7 +124,7 @@ def test_what_is_refused(changes, name):
     with pytest.raises(InvalidArgumentError, match=name):
         data(**changes)
     for nothing in ([], iter([1])):
-        with pytest.raises(InvalidArgumentError, match="empty|length"):
+        with pytest.raises(InvalidArgumentError, match=r"empty|length"):
             data(nothing)
 
 
