@@ -48,8 +48,8 @@ SPLIT = "split once, outside the objective, with a fixed generator seed"
 
 def check(account, dataset, guesses=None, check_data=True):
     """Do what the guard does when a pass begins."""
-    run = SimpleNamespace(val_dataloaders=DataLoader(dataset, batch_size=10))
-    DataCheck(account, check_data=check_data).run(run, "validate", 0, guesses)
+    loader = DataLoader(dataset, batch_size=10)
+    DataCheck(account, check_data=check_data).run(loader, guesses)
 
 
 def known(dataset):
@@ -193,10 +193,10 @@ class TestOnce:
     def test_a_list_is_remembered_by_its_guard(self):
         account, records = make_holdout(size=60), [*data(60)]
         guard = DataCheck(account, check_data=True)
-        run = SimpleNamespace(val_dataloaders=[DataLoader(records)])
-        guard.run(run, "validate", 0, None)
+        run = DataLoader(records)
+        guard.run(run, None)
         records[:] = data(60, seed=1)
-        guard.run(run, "validate", 0, None)
+        guard.run(run, None)
         assert pickle.loads(pickle.dumps(guard))._held == []
 
 
@@ -252,17 +252,17 @@ class TestReading:
             assert caplog.text.count(reason) == 1
             check(account, dataset)
             assert caplog.text.count(reason) == 1
-        for run in (SimpleNamespace(val_dataloaders=[[1, 2]]), SimpleNamespace(val_dataloaders=[])):
-            DataCheck(account, check_data=True).run(run, "validate", 0, None)
+        for run in ([1, 2], None):
+            DataCheck(account, check_data=True).run(run, None)
         own_loader = SimpleNamespace(dataset=Unsized())
-        run = SimpleNamespace(val_dataloaders=own_loader)
-        DataCheck(account, check_data=True).run(run, "validate", 0, None)
+        run = own_loader
+        DataCheck(account, check_data=True).run(run, None)
         assert "has no length (TypeError)" in caplog.text
         assert "patient" not in caplog.text
         assert {record.levelname for record in caplog.records} == {"WARNING"}
         caplog.clear()
-        empty = SimpleNamespace(val_dataloaders=SimpleNamespace(dataset=[]))
-        DataCheck(make_holdout(), check_data=True).run(empty, "validate", 0, None)
+        empty = SimpleNamespace(dataset=[])
+        DataCheck(make_holdout(), check_data=True).run(empty, None)
         assert [record.levelname for record in caplog.records] == ["INFO"]
         assert "it is empty" in caplog.text
 

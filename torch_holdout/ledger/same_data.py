@@ -27,7 +27,6 @@ SPLIT_ONCE = (
     "generator seed, and give every trial the same holdout"
 )
 _TOLERATED = 0.05
-_MOST_TOLERATED = 0.9  # of records that repeat
 _ERROR_RATE = 0.01
 
 
@@ -144,8 +143,7 @@ def _overlaps(
     for name, size, bound, hashes in connection.execute(known):
         sketch = _read(size, bound, hashes)
         common = sketch.compared_with(given.hashes)
-        tolerated = min(_TOLERATED + 2 * min(repeats, sketch.repeats), _MOST_TOLERATED)
-        if much(common, tolerated=tolerated):
+        if much(common, tolerated=_TOLERATED + 2 * min(repeats, sketch.repeats)):
             about = "" if common.exact else "about "
             text = (
                 f"{about}{percent(common.both, common.given)} of its records "

@@ -28,7 +28,6 @@ from torch_holdout.training.data_reading import (
     read,
 )
 from torch_holdout.training.requirements import listed
-from torch_holdout.training.runs import own_loader
 
 _MOSTLY, _HARDLY = 0.9, 0.02  # of records seen before: the same data, and other preprocessing
 _DUPLICATES = 0.01  # of a guess's records may be in the holdout by chance
@@ -56,9 +55,8 @@ class DataCheck:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_held": []}
 
-    def run(self, trainer: Any, stage: str, index: int, guess_loaders: Any) -> None:
+    def run(self, loader: Any, guess_loaders: Any) -> None:
         """Compare the loader's dataset and the guesses'; rank 0 reads, its errors reach all."""
-        loader = own_loader(trainer, stage, index)  # also of a dictionary or a nested list
         dataset = None if loader is None else _dataset(loader)
         wanted = guess_loaders is not None and self._holdout.mechanism.wants_guess()
         guesses = [_dataset(loader) for loader in listed(guess_loaders)] if wanted else []

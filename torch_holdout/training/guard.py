@@ -45,6 +45,7 @@ from torch_holdout.training.runs import (
     GuardedRun,
     explain_epoch_end,
     holdout_step_of,
+    own_loader,
     require_idle,
     require_step,
     set_up,
@@ -263,7 +264,7 @@ class HoldoutGuardHooks:
     # ---- during a pass
 
     def _check_data(self, trainer: Any) -> None:
-        self._data.run(trainer, self.stage, self.dataloader_idx, self.guess_dataloaders)
+        self._data.run(own_loader(trainer, self.stage, self.dataloader_idx), self.guess_dataloaders)
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
         if isinstance(trainer.strategy.model, DistributedDataParallel):
