@@ -158,7 +158,7 @@ class TestItsOwnName:
 
     def test_a_new_split_is_told_how_to_repair_it(self, ledger):
         split = join(first(40), first(160, 1))
-        overlap = r"20 % of its records are in the account's data \(40 of 200 compared\)"
+        overlap = r"20 % of its records \(40 of 200 compared\) are in the account's data"
         for enrol, name in ((register, "one"), (register_records, "patients")):
             with pytest.raises(HoldoutMismatchError, match=f"{overlap}.*{SPLIT}") as caught:
                 enrol(ledger, name, split)

@@ -50,7 +50,7 @@ def lent_generators(*key: object) -> Iterator[None]:
         ...     first == random.random()
         True
     """
-    python, arrays = random.getstate(), np.random.get_state()
+    states = GeneratorStates()
     cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else None
     try:
@@ -59,8 +59,7 @@ def lent_generators(*key: object) -> Iterator[None]:
         with lent_generator(*key, device=device):
             yield
     finally:
-        random.setstate(python)
-        np.random.set_state(arrays)
+        states.put_back()
 
 
 class GeneratorStates:

@@ -103,15 +103,17 @@ def data_difference(connection: sa.Connection, row: Any, given: KeyedData | None
     common = sketch.compared_with(given.hashes)
     if common.same and not row.fingerprint.startswith(BY_VALUE):
         return None  # cast since 0.1.0, which hashed number types too
-    return f"{unlike}: {shares(common)}" + (f". {SPLIT_ONCE}" if common.both else "")
+    return f"{unlike}: {compared_share(common)} are in the account's data" + (
+        f". {SPLIT_ONCE}" if common.both else ""
+    )
 
 
-def shares(common: Common) -> str:
-    """Say how much of some data is in an account's data."""
+def compared_share(common: Common) -> str:
+    """Return how much of some data is in an account's, as the subject of a sentence."""
     about = "" if common.exact else "about "
     return (
-        f"{about}{percent(common.both, common.given)} of its records are in the account's data "
-        f"({common.both:,} of {common.given:,} compared)"
+        f"{about}{percent(common.both, common.given)} of its records ({common.both:,} of "
+        f"{common.given:,} compared)"
     )
 
 
@@ -144,11 +146,7 @@ def _overlaps(
         sketch = _read(size, bound, hashes)
         common = sketch.compared_with(given.hashes)
         if much(common, tolerated=_TOLERATED + 2 * min(repeats, sketch.repeats)):
-            about = "" if common.exact else "about "
-            text = (
-                f"{about}{percent(common.both, common.given)} of its records "
-                f"({common.both:,} of {common.given:,} compared) are in"
-            )
+            text = f"{compared_share(common)} are in"
             yield max(common.share_of_given, common.share_of_kept), name, text
 
 

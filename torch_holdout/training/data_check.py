@@ -13,14 +13,13 @@ from typing import Any, final
 
 import numpy as np
 
-from torch_holdout._fingerprints.data import percent
 from torch_holdout._fingerprints.sketch import Common
 from torch_holdout._shared.distributed import on_first_rank, rank_and_world
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.known_data import has_fingerprint, known_data, learn_data
-from torch_holdout.ledger.same_data import SPLIT_ONCE, much
+from torch_holdout.ledger.same_data import SPLIT_ONCE, compared_share, much
 from torch_holdout.training.data_reading import (
     Reading,
     UnreadableDataError,
@@ -149,7 +148,7 @@ def _not_registered(holdout: ReusableHoldout, common: Common) -> str:
     )
     return (
         f"Expected the loader of holdout {holdout.name!r} to read the records of its fingerprint, "
-        f"but {_compared_share(common)} are among them. {advice} {_OFF}"
+        f"but {compared_share(common)} are among them. {advice} {_OFF}"
     )
 
 
@@ -159,31 +158,23 @@ def _meet_other_data(holdout: ReusableHoldout, reading: Reading, common: Common)
         _log.info(
             "Holdout %r: %s are among those it was validated on before.",
             holdout.name,
-            _compared_share(common),
+            compared_share(common),
         )
         return
     reading.require_repeatable()
     if common.share_of_given >= _HARDLY:
         raise HoldoutMismatchError(
             f"Expected the records that holdout {holdout.name!r} was validated on before, but "
-            f"{_compared_share(common)} are among them. {SPLIT_ONCE}. Data of its own needs an "
+            f"{compared_share(common)} are among them. {SPLIT_ONCE}. Data of its own needs an "
             f"account of its own. {_OFF}"
         )
     warnings.warn(
-        f"Holdout {holdout.name!r}: {_compared_share(common)} are among those it was validated on "
+        f"Holdout {holdout.name!r}: {compared_share(common)} are among those it was validated on "
         f"before. If the preprocessing has changed, this is fine; other data needs an account of "
         f"its own, and its answers count on the same records. fingerprint=th.fingerprint(dataset) "
         f"makes sure.",
         HoldoutWarning,
         stacklevel=2,
-    )
-
-
-def _compared_share(common: Common) -> str:
-    about = "" if common.exact else "about "
-    return (
-        f"{about}{percent(common.both, common.given)} of its records ({common.both:,} of "
-        f"{common.given:,} compared)"
     )
 
 

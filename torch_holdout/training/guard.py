@@ -191,7 +191,7 @@ class HoldoutGuardHooks:
         self._started_as = name_of_run(trainer)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
         self._warned = set()
-        self._first_batches = FirstBatches()
+        self._first_batches = self._first_batches.for_run(pl_module, fits=stage == "fit")
         self._current = GuardedRun(trainer, self.holdout, self.stage, self.dataloader_idx)
         if guards[0] is self:
             self._session = GuardSession(guards, trainer, pl_module, step)

@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import Dataset, Subset
 
 from torch_holdout._noise.fixed import fixed_permutation
-from torch_holdout._shared.checks import plain_whole, require_whole
+from torch_holdout._shared.checks import plain_whole, require_length, require_whole
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -25,13 +25,7 @@ def fixed_subset(dataset: Dataset[Any], size: int, seed: int) -> Subset[Any]:
         >>> one.indices == other.indices
         True
     """
-    try:
-        total = len(dataset)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
-        raise InvalidArgumentError(
-            f"Expected a dataset with a length, whose examples can be chosen by their number, but "
-            f"got {type(dataset).__name__}."
-        ) from None
+    total = require_length("dataset", dataset)
     size, seed = plain_whole(size), plain_whole(seed)  # type: ignore[assignment]
     require_whole("size", size, 1, total)
     require_whole("seed", seed, -(2**63), 2**64 - 1)

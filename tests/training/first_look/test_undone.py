@@ -148,3 +148,39 @@ class TestInATrainer:
         run = trainer([guard], max_epochs=1)
         with pytest.raises((InvalidArgumentError, HoldoutMismatchError), match="guess"):
             run.fit(network(), loader(data(seed=1)), {"v": loader(own)})
+
+
+def test_what_cannot_be_marked_is_said_and_what_is_kept_of_it_found():
+    said, found, kept = [], [], []
+
+    def judge(findings, error):
+        found.extend(findings)
+
+    def step(x):
+        kept.append(x.to_sparse())
+        return x * 2
+
+    look_at(step, torch.ones(3), [], repeat=False, judge=judge, excuse=said.append)
+    assert said == ["a tensor (sparse_coo) cannot be followed"]
+    assert ["keeps a value" in finding.what for finding in found] == [True]
+    assert not kept[0].to_dense().any()  # emptied
+
+
+class TestRuns:
+    pytestmark = IN_A_TRAINER
+
+    def test_a_module_is_looked_at_once_for_all_its_validations(self):
+        calls = []
+
+        def values(self, batch, batch_idx):
+            calls.append(batch_idx)
+            return {"val_loss": batch[0][:, 0].abs()}
+
+        module = network(validation_step=values)
+        run = trainer([guard_class(NAMESPACE)(holdout(statistics=LOSS))])
+        counts = []
+        for other in (module, module, network(validation_step=values)):
+            calls.clear()
+            run.validate(other, loader(), verbose=False)
+            counts.append(len(calls))
+        assert counts == [6, 5, 6]  # five batches, and a look at another module

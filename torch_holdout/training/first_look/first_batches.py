@@ -1,5 +1,6 @@
 """The first batch of a guarded run, shown to user code as marked tensors."""
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
@@ -20,12 +21,22 @@ if TYPE_CHECKING:
 class FirstBatches:
     """Looks at what user code does with the holdout's data, before that can matter.
 
-    Once in the sanity check, and once in the first pass of a run: code may skip the sanity check.
+    Once in the sanity check, and once in the first pass of a fit: code may skip the sanity check.
+    Further runs of ``validate`` or ``test`` with the same module are not looked at again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: Any = None) -> None:
+        self._module = None if module is None else weakref.ref(module)
         self._shown: set[tuple[bool, str, int]] = set()  # in a sanity check or not, what, whose
         self.looking = False
+
+    def for_run(self, module: Any, *, fits: bool) -> "FirstBatches":
+        """Return what a new run with a module starts from."""
+        same = self._module is not None and self._module() is module
+        return self if same and not fits else FirstBatches(module)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FirstBatches, ()  # a copy is for another module
 
     def show(
         self,

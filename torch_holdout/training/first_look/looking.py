@@ -15,10 +15,10 @@ from torch_holdout.errors import HoldoutError
 from torch_holdout.training.first_look.marking import (
     Finding,
     Look,
+    Marked,
     MarkedFactories,
     holds_tensors,
     is_marked,
-    plain_copy,
 )
 from torch_holdout.training.first_look.places import Place
 
@@ -76,6 +76,8 @@ def look_at(
         raise
     del marked
     repeat = repeat or trouble.startswith(_RAISED)
+    if look.unfollowed and not trouble:
+        trouble = f"{', '.join(sorted(look.unfollowed))} cannot be followed"
     findings = look.end()
     if findings or refused or repeat:
         before.put_back()
@@ -99,6 +101,23 @@ def _attempt(run: Callable[[Any], Any], marked: Any) -> tuple[Any, str, HoldoutE
     lost = holds_tensors(output) and not is_marked(output)
     unseen = "its result cannot be followed to the batch (scripted or foreign code)"
     return plain_copy(output), unseen if lost else "", None
+
+
+def plain_copy(value: Any) -> Any:
+    """Return a copy of a step's result without marks.
+
+    Example:
+        >>> plain_copy({"loss": Look().mark(torch.ones(1))})
+        {'loss': tensor([1.])}
+    """
+    if isinstance(value, Marked):
+        with torch._C.DisableTorchFunctionSubclass():
+            return Tensor.as_subclass(value, Tensor).clone()
+    if isinstance(value, dict):
+        return {key: plain_copy(part) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(plain_copy(part) for part in value)
+    return value
 
 
 def run_aside(run: Callable[[Any], Any], batch: Any, owners: Iterable[Any]) -> Any:
@@ -128,14 +147,17 @@ def holds_marks(batch: Any) -> bool:
 def _marked(look: Look, value: Any, depth: int = 0) -> Any:
     """Return a copy of a batch with its tensors marked; what cannot be copied stays as it is."""
     if isinstance(value, Tensor):
-        with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):
+        try:
             return look.mark(value.detach().clone(), place=_BATCH)
-        return value
+        except (RuntimeError, TypeError, NotImplementedError):  # a tensor with rules of its own
+            look.unfollowed.add(f"a tensor ({type(value).__name__})")
+            return value
     if depth > _DEEPEST or value is None or isinstance(value, str | bytes | int | float):
         return value
     try:
         return _marked_parts(look, value, depth + 1)
     except Exception:  # a container with rules of its own
+        look.unfollowed.add(type(value).__name__)
         return value
 
 

@@ -176,6 +176,7 @@ class Look:
 
     def __init__(self) -> None:
         self.ended = False
+        self.unfollowed: set[str] = set()  # what could not be marked
         self._found: list[Finding] = []
         self._made: list[_Made] = []
         self._memory: list[tuple[Any, _Made]] = []
@@ -193,7 +194,9 @@ class Look:
         ``borrowed`` is the memory of tensors that are not marked, which results may share.
         """
         if isinstance(result, Tensor):
-            marked = result if isinstance(result, Marked) else result.as_subclass(Marked)
+            marked = self._as_marked(result, of_model, place)
+            if marked is None:
+                return result
             marked._look, marked._of_model = self, of_model
             marked._fresh = memory_of(marked) not in borrowed
             made = _Made(weakref.ref(marked), place or calling_place(), of_model)
@@ -206,6 +209,17 @@ class Look:
             # Named tuples of torch take one sequence, those of Python several arguments.
             return type(result)._make(parts) if hasattr(result, "_make") else type(result)(parts)
         return result
+
+    def _as_marked(self, result: Tensor, of_model: bool, place: Place | None) -> Marked | None:
+        """Return a tensor as a marked one; None if its kind has no subclass (sparse)."""
+        if isinstance(result, Marked):
+            return result
+        try:
+            return result.as_subclass(Marked)
+        except (RuntimeError, NotImplementedError):
+            self.unfollowed.add(f"a tensor ({str(result.layout).removeprefix('torch.')})")
+            self._made.append(_Made(weakref.ref(result), place or calling_place(), of_model))
+            return None
 
     def copied(self, tensor: Tensor, memo: dict[int, Any], *, of_model: bool) -> Any:
         """Return a deep copy, marked."""
@@ -245,6 +259,10 @@ class Look:
         findings = [*self._found, *self._kept(), *self._overwritten()]
         for write in reversed(self._writes):
             write.undo()
+        for made in self._made:
+            value = made.value()
+            if isinstance(value, Tensor) and not memory_of(value):
+                value.zero_()
         for memory, _ in self._memory:
             if not memory.expired():  # so that nothing is kept
                 zero(memory)
@@ -274,7 +292,8 @@ class Look:
                 holder = holder_of(value, set())
                 what = f"{holder} keeps a value"
                 findings.append(Finding(what, made.place, made.of_model, holder))
-                named.add(reference_to(value).cdata if isinstance(value, Tensor) else 0)
+                if isinstance(value, Tensor) and memory_of(value):
+                    named.add(reference_to(value).cdata)
         for memory, made in self._memory if len(findings) < _MOST else ():
             if not memory.expired() and memory.cdata not in named:
                 what = "something that shares its memory keeps a value"
@@ -374,20 +393,3 @@ def _borrowed(values: Any) -> frozenset[int]:
 def unmarked(value: Any) -> Any:
     """Return a value without its mark."""
     return plainly(Tensor.as_subclass, (value, Tensor), {}) if is_marked(value) else value
-
-
-def plain_copy(value: Any) -> Any:
-    """Return a copy of a step's result without marks.
-
-    Example:
-        >>> plain_copy({"loss": Look().mark(torch.ones(1))})
-        {'loss': tensor([1.])}
-    """
-    if isinstance(value, Marked):
-        with torch._C.DisableTorchFunctionSubclass():
-            return Tensor.as_subclass(value, Tensor).clone()
-    if isinstance(value, dict):
-        return {key: plain_copy(part) for key, part in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(plain_copy(part) for part in value)
-    return value
