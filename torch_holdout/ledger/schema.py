@@ -5,8 +5,8 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 4  # charges and their counters are in picos, as accounting has them
-WITH_RECORDS, WITH_RUNS, WITH_HEADERS = 2, 3, 4  # the versions that added them
+SCHEMA_VERSION = 5  # charges and their counters are in picos, as accounting has them
+WITH_RECORDS, WITH_RUNS, WITH_HEADERS, WITH_SEALED = 2, 3, 4, 5  # the versions that added them
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 
@@ -166,8 +166,101 @@ header_end = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("chain", sa.String(64), nullable=False),
 )
+
+# Version 5 added sealed runs, closing, and the cut that a holdout is a part of.
+run_ends = sa.Table(
+    "th_run_ends",  # where the chain of an account's run events ends
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("events", sa.Integer, nullable=False),
+    sa.Column("chain", sa.String(64), nullable=False),
+    sa.Column("closed_at", sa.String(40)),  # NULL while it is open
+)
+
+sealed_runs = sa.Table(
+    "th_sealed_runs",  # how each run stands; every column follows from its events
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("run", sa.Integer, primary_key=True, autoincrement=False),  # from 1, as begun
+    sa.Column("share", sa.Integer),  # 1 to the budget; NULL once it was given up for free
+    sa.Column("label", sa.String(200)),
+    sa.Column("rule", sa.Text, nullable=False),  # what stops it and what is best in it, as JSON
+    sa.Column("state", sa.String(10), nullable=False),
+    sa.Column("evaluations", sa.Integer, nullable=False),
+    sa.Column("passes", sa.Integer, nullable=False),
+    sa.Column("best", sa.Integer),  # the evaluation that was handed over
+    sa.Column("weights", sa.Text),  # where its best weights are, if they were kept
+    sa.UniqueConstraint("holdout_id", "share", name="th_one_run_a_share"),
+)
+
+run_events = sa.Table(
+    "th_run_events",
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("run", sa.Integer, nullable=False),
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("evaluation", sa.Integer),  # its number in the run, from 1
+    sa.Column("query", sa.String(64)),
+    sa.Column("step", sa.String(60)),  # of the training loop, which tells passes apart
+    sa.Column("nats", sa.Double),  # what other runs have said so far, or the price of this outcome
+    sa.Column("detail", sa.Text),
+    sa.Column("seeded", sa.Boolean, nullable=False),
+    sa.Column("asked_at", sa.String(40), nullable=False),
+    sa.Column("version", sa.String(80), nullable=False),
+    sa.Column("chain", sa.String(64), nullable=False),
+)
+sa.Index("th_events_of_run", run_events.c.holdout_id, run_events.c.run, run_events.c.position)
+
+# Of a query with a live answer: run 0, and its position for the evaluation. Erased by closing.
+secret_sums = sa.Table(
+    "th_secret_sums",
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("run", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("evaluation", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("statistic", sa.String(200), primary_key=True),
+    sa.Column("total", sa.BigInteger, nullable=False),  # the sum of levels
+    sa.Column("squares", sa.String(40)),  # the sum of their squares; NULL for blocks
+)
+
+secret_runs = sa.Table(
+    "th_secret_runs",  # what the rule of an open run compares with; erased when the run ends
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("run", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("state", sa.Text, nullable=False),  # JSON
+)
+
+closed_sums = sa.Table(
+    "th_closed_sums",  # the same as the secret ones, public since closing
+    metadata,
+    sa.Column("holdout_id", sa.Integer, sa.ForeignKey("th_holdouts.id"), primary_key=True),
+    sa.Column("run", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("evaluation", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("statistic", sa.String(200), primary_key=True),
+    sa.Column("total", sa.BigInteger, nullable=False),
+    sa.Column("squares", sa.String(40)),
+)
+
+cuts = sa.Table(
+    "th_cuts",
+    metadata,
+    sa.Column("account", sa.String(32), primary_key=True),
+    sa.Column("whole", sa.String(64), nullable=False),  # keyed fingerprint of the dataset cut
+    sa.Column("cut", sa.String(200), nullable=False),  # how it was cut
+)
 ADDED = {
     WITH_RECORDS: (records, charges),
     WITH_RUNS: (runs, refusals),
     WITH_HEADERS: (sketches, headers, header_end),
+    WITH_SEALED: (
+        run_ends,
+        sealed_runs,
+        run_events,
+        secret_sums,
+        secret_runs,
+        closed_sums,
+        cuts,
+    ),
 }

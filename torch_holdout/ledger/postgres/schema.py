@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from torch_holdout.ledger.backend import key_problems, stored_version, tables_of
-from torch_holdout.ledger.schema import metadata, thresholds
+from torch_holdout.ledger.schema import metadata, secret_runs, secret_sums, thresholds
 
 SCHEMA = "torch_holdout"
 FIRST_VERSION = 2  # none was released with version 1
@@ -57,8 +57,9 @@ _DISABLED = """
 
 _CHANGED = (
     *("th_ledger", "th_holdouts", "th_records", "th_refusals"),
-    *("th_sketches", "th_header_end"),
+    *("th_header_end", "th_run_ends", "th_sealed_runs", "th_secret_runs"),
 )
+_ERASED = (thresholds.name, secret_sums.name, secret_runs.name)
 
 
 def schema_problems(connection: sa.Connection, address: str) -> list[str]:
@@ -110,7 +111,7 @@ def _needed(name: str) -> tuple[str, ...]:
     if name not in metadata.tables:
         return ()
     changed = ("UPDATE",) if name in _CHANGED else ()
-    erased = ("DELETE",) if name == thresholds.name else ()
+    erased = ("DELETE",) if name in _ERASED else ()
     return ("SELECT", "INSERT", *changed, *erased)
 
 
