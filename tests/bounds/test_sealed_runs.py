@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -169,7 +169,7 @@ def largest_sum(laws, longest, *, wait=False):
     can go on.
     """
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(state):
         # state: for each run the passes so far, or None when what it said is final.
         now = math.prod(
@@ -263,7 +263,7 @@ def sum_with_give_ups(law, longest, *, anytime):
     run stops at its next pass, and otherwise gives the run up and asks in a new one.
     """
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(passes):
         options = [law.silence(passes)]
         if passes < longest:
@@ -277,7 +277,7 @@ def sum_with_give_ups(law, longest, *, anytime):
 
 class TestGivingUp:
     def test_a_number_is_free_again_only_if_nothing_was_said_meanwhile(self):
-        """Else the analyst keeps, of many evaluations, the one that another run's stop points to."""
+        """Else the analyst keeps, of many evaluations, the one that another run points to."""
         law = Law(5, 2)
         assert sum_with_give_ups(law, 9, anytime=False) <= 1 + 1e-12
         assert sum_with_give_ups(law, 9, anytime=True) > 5
