@@ -41,7 +41,7 @@ def test_writes_a_page_and_says_where_and_what(ledger, tmp_path, monkeypatch):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<!doctype html>" in text
     assert "holdout.db" in text
-    assert str(tmp_path) not in text  # whoever gets the page learns no folder
+    assert str(tmp_path) not in text  # a reader of the page learns no folder
     assert call(ledger, "-o", tmp_path / "deep" / "x.html").exit_code == 0
     assert (tmp_path / "deep" / "x.html").is_file()
 
