@@ -193,7 +193,7 @@ def test_an_empty_ledger(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4"])
 def test_ledgers_of_earlier_versions_stay_what_they_are(tmp_path, version, mode):
     """Runs of the earlier version may still be writing to it; an archived one is read-only."""
     assets = Path(__file__).parent.parent / "assets"
