@@ -252,7 +252,7 @@ class TestOlderVersions:
 
 
 def test_at_most_one_of_two_names_at_once(tmp_path):
-    """Six threads, each with most of the same data: whoever is first has the account."""
+    """Six threads, each with most of the same data: the first has the account."""
     url = f"sqlite:///{tmp_path}/holdout.db"
     register(Ledger(url), "other", data(seed=9))
     outcomes, ready = [], threading.Barrier(6)
