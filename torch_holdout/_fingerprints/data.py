@@ -5,12 +5,11 @@ holdout. So the hashes stay in memory, sealed, and the ledger keeps only their f
 of its own.
 """
 
-import contextlib
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, final
+from typing import Any, NoReturn, Protocol, TypeVar, final
 
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset
@@ -24,6 +23,7 @@ from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 
 BY_VALUE = "v"  # what a fingerprint in a ledger begins with, unless version 0.1.0 made it
+Result = TypeVar("Result")
 
 
 class SizedDataset(Protocol):
@@ -175,28 +175,28 @@ def fingerprint(dataset: SizedDataset) -> DataFingerprint:
     plain = _without_cut(dataset)
     if not isinstance(dataset, Part):
         return plain
-    with _unknown_told():
-        return DataFingerprint(plain._digest, plain._hashes, dataset.records(plain._hashes))
+    cut = _known_content(lambda: dataset.records(plain._hashes))
+    return DataFingerprint(plain._digest, plain._hashes, cut)
 
 
 def _without_cut(dataset: SizedDataset) -> DataFingerprint:
     size = checked_size(dataset)
     hashes, earlier = bytearray(), bytearray()
-    with _unknown_told():
+
+    def read() -> None:
         for own, before in read_records(dataset, range(size), earlier=True):
-            hashes += own
-            earlier += before or b""
+            hashes.extend(own)
+            earlier.extend(before or b"")
+
+    _known_content(read)
     return DataFingerprint(_digest_of_all(earlier, size), as_array(hashes))
 
 
-@contextlib.contextmanager
-def _unknown_told() -> Iterator[None]:
+def _known_content(read: Callable[[], Result]) -> Result:
     try:
-        yield
+        return read()
     except UnknownContentError as error:
         unknown = str(error)
-    else:
-        return
     raise InvalidArgumentError(
         f"Expected examples made of dense tensors, arrays, numbers, text, sequences, mappings and "
         f"dataclasses, but got a {unknown}. Wrap the dataset so that it returns those."

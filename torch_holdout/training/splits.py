@@ -177,12 +177,14 @@ def _wanted(shares: Mapping[str, float], size: int) -> dict[str, int]:
 
 def _labels(groups: Any, size: int) -> Labels:
     """Number the groups as they first appear; return the number of each example's group."""
-    if isinstance(groups, str | bytes | Mapping | Set) or not isinstance(groups, Iterable):
+    unordered = isinstance(groups, str | bytes | Mapping | Set)
+    listed = groups.tolist() if hasattr(groups, "tolist") else groups
+    if unordered or not isinstance(listed, Iterable):
         raise InvalidArgumentError(
             f"Expected `groups` to be a sequence with one label for each example, or 'records', "
             f"but got {shown(groups) if isinstance(groups, str) else type(groups).__name__}."
         )
-    labels = list(groups.tolist() if hasattr(groups, "tolist") else groups)
+    labels = list(listed)
     if len(labels) != size:
         raise InvalidArgumentError(
             f"Expected `groups` to have one label for each of {counted(size, 'example')}, but got "
@@ -249,19 +251,19 @@ def _owners(labels: Labels, wanted: Mapping[str, int], seed: int) -> Owners:
 
 def _require_divided(owners: Owners, wanted: Mapping[str, int], sizes: list[int]) -> None:
     """Raise if groups leave a part empty; warn if they leave it far from its share."""
-    for part, count in wanted.items():
-        found = int((owners == PARTS.index(part)).sum())
-        largest = f"the largest of {counted(len(sizes), 'group')} has {max(sizes):,}"
-        if not found:
-            raise InvalidArgumentError(
-                f"Expected groups that can be divided among the parts, but none is left for the "
-                f"{part}, which should have {count:,} of {counted(len(owners), 'example')}: "
-                f"{largest}. Use smaller groups, or other shares."
-            )
-        if abs(found - count) > count / 2:
+    counts = {part: int((owners == PARTS.index(part)).sum()) for part in wanted}
+    largest = f"the largest of {counted(len(sizes), 'group')} has {max(sizes):,}"
+    for part in (part for part, count in counts.items() if not count):
+        raise InvalidArgumentError(
+            f"Expected groups that can be divided among the parts, but none is left for the "
+            f"{part}, which should have {wanted[part]:,} of {counted(len(owners), 'example')}: "
+            f"{largest}. Use smaller groups, or other shares."
+        )
+    for part, count in counts.items():
+        if abs(count - wanted[part]) > wanted[part] / 2:
             warnings.warn(
-                f"The {part} has {counted(found, 'example')} instead of {count:,}, because groups "
-                f"stay together: {largest}.",
+                f"The {part} has {counted(count, 'example')} instead of {wanted[part]:,}, because "
+                f"groups stay together: {largest}.",
                 HoldoutWarning,
                 stacklevel=4,
             )
