@@ -319,7 +319,7 @@ class TestVerify:
         assert verify(f"sqlite:///{path}").findings == []
         before = headers(path) if version == 4 else None
         ledger = Ledger(f"sqlite:///{path}")
-        register(ledger, "val of now", cut()[2])
+        register(ledger, "val of now", th.split(data(seed=5), display=0.2)[1])
         assert verify(f"sqlite:///{path}").findings == []
         assert before is None or headers(path)[:-1] == before
 
