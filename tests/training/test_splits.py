@@ -1,6 +1,7 @@
 """``th.split``: a dataset cut once, by the seed, and what cannot be cut."""
 
 import copy
+import itertools
 import logging
 import pickle
 from fractions import Fraction
@@ -393,6 +394,8 @@ WRONG = {
     "no seed": (data(), {"display": 0.5, "seed": None}, "`seed` to be a whole number"),
     "a negative seed": (data(), {"display": 0.5, "seed": -1}, "`seed` to be a whole number"),
     "few labels": (data(), {"display": 0.5, "groups": [1, 2]}, "but got 2 labels"),
+    "endless labels": (data(), {"display": 0.5, "groups": itertools.count()}, "but got more"),
+    "sparse labels": (data(), {"display": 0.5, "groups": torch.ones(9).to_sparse()}, "but got T"),
     "one label": (data(), {"display": 0.5, "groups": 3}, "one label for each example"),
     "a column's name": (data(), {"display": 0.5, "groups": "patient"}, "but got 'patient'"),
     "a set": (data(), {"display": 0.5, "groups": set(range(100))}, "but got set"),

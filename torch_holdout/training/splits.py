@@ -2,7 +2,8 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -177,18 +178,17 @@ def _wanted(shares: Mapping[str, float], size: int) -> dict[str, int]:
 
 def _labels(groups: Any, size: int) -> Labels:
     """Number the groups as they first appear; return the number of each example's group."""
-    unordered = isinstance(groups, str | bytes | Mapping | Set)
-    listed = groups.tolist() if hasattr(groups, "tolist") else groups
-    if unordered or not isinstance(listed, Iterable):
+    labels = _listed(groups, size + 1)
+    if labels is None:
         raise InvalidArgumentError(
             f"Expected `groups` to be a sequence with one label for each example, or 'records', "
             f"but got {shown(groups) if isinstance(groups, str) else type(groups).__name__}."
         )
-    labels = list(listed)
     if len(labels) != size:
+        got = counted(len(labels), "label") if len(labels) < size else "more"
         raise InvalidArgumentError(
             f"Expected `groups` to have one label for each of {counted(size, 'example')}, but got "
-            f"{counted(len(labels), 'label')}."
+            f"{got}."
         )
     numbers: dict[Any, int] = {}
     try:
@@ -202,6 +202,16 @@ def _labels(groups: Any, size: int) -> Labels:
             "or NaN) or hold several values. Give an example without a group a label of its own."
         )
     return np.array(numbered)
+
+
+def _listed(groups: Any, most: int) -> list[Any] | None:
+    """Return the first labels of a sequence; None if it has no order or cannot be listed."""
+    if isinstance(groups, str | bytes | Mapping | Set):
+        return None
+    try:
+        return list(islice(groups.tolist() if hasattr(groups, "tolist") else groups, most))
+    except (TypeError, ValueError, RuntimeError):  # one number, a sparse tensor
+        return None
 
 
 def _equal_records(hashes: Hashes | None) -> Labels:
