@@ -117,7 +117,7 @@ def exact_runs() -> list[Row]:
 
 def sampled_runs(source: NoiseSource, draws: int, failure: float) -> list[Row]:
     """Compare sampled stops and choices with laws and claims; see ``audit``."""
-    epsilon, failure, flat, mixed = 0.5, failure / _RIGHT, (3, 3, 3, 3, 3), (3, 4, 3, 5)
+    epsilon, failure, flat, mixed = 0.5, failure / _RIGHT, (3, 3, 3), (3, 5, 5)
     stops = RunGame(_RULE, flat).law()
     patient = PrivatePatience(epsilon=_RULE.epsilon / 4, resolution=1, patience=len(mixed))
     choices = RunGame(patient, mixed).law()  # nothing is compared

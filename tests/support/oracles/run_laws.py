@@ -75,8 +75,8 @@ def at_most(k, scale):
 def largest_loss(rule, *, values, passes, moves):
     """Return the largest log ratio over all runs and their neighbours.
 
-    Sums are from 0 to ``values`` - 1. Every sum moves by any of -moves, ..., moves. Outcomes below 1e-9 on both sides are left out:
-    there rounding decides.
+    Sums are from 0 to ``values`` - 1, and each moves by any of -moves, ..., moves. Outcomes below
+    1e-9 on both sides are left out: there rounding decides.
     """
     wide = values + 2 * moves
     every = np.stack(np.unravel_index(np.arange(wide**passes), (wide,) * passes), axis=1)
