@@ -7,14 +7,15 @@ levels. For ``mode="max"`` all signs turn; below, smaller is better. After pass 
 
 says how much the last :math:`p` passes gained. A minimum moves by at most :math:`L`, so
 :math:`q_t` by at most :math:`\Delta = 2L`. :math:`\mathrm{Geo}(b)` is
-:math:`P(k) \propto e^{-k/b}`, :math:`k \ge 0`. With one secret :math:`\rho \sim \mathrm{Geo}(b_1)`
-for the run and a public integer :math:`c`, the run stops at the first :math:`t` with
-:math:`-q_t + \nu_t > c + \rho`, :math:`\nu_t \sim \mathrm{Geo}(b_2)` fresh.
+:math:`P(k) \propto e^{-k/b}`, :math:`k \ge 0`. With one secret :math:`\rho`, a draw of
+:math:`\mathrm{Geo}(b_1)` for the run, and the public integer :math:`c = \lfloor 2b_2 - b_1
+\rfloor`, the run stops at the first :math:`t` with :math:`-q_t + \eta_t > c + \rho`, each
+:math:`\eta_t` a fresh draw of :math:`\mathrm{Geo}(b_2)`.
 
 **The stop costs** :math:`\Delta/b_1 + 2\Delta/b_2`. On a neighbouring holdout take :math:`\rho +
 \Delta` for :math:`\rho`: one-sided noise can be shifted upwards, and its probability falls by
 exactly :math:`e^{-\Delta/b_1}`. No pass that was silent stops then. The pass that stopped has lost
-at most :math:`2\Delta`, and :math:`P(\nu \ge x + 2\Delta) \ge e^{-2\Delta/b_2} P(\nu \ge x)` for
+at most :math:`2\Delta`, and :math:`P(\eta \ge x + 2\Delta) \ge e^{-2\Delta/b_2} P(\eta \ge x)` for
 every integer :math:`x`. Both steps are about integers, so ties do no harm: ``>`` throughout. The
 same shift covers a run that never stops. :math:`b_1 = 5.175\,L/e_s` and :math:`b_2 = 6.520\,L/e_s`
 are the split with the least variance, :math:`1 : 2^{2/3}` (Lyu, Su and Li 2017), rounded up: the
@@ -124,6 +125,9 @@ class PrivatePatience:
         and of the evaluation chosen by at most :math:`e^\varepsilon` (proof above): 0.3 of epsilon
         for the stop, 0.7 for the choice, both charged in full before the first of them. It needs
         one threshold for the run, one noise for each comparison and each evaluation, one outcome.
+
+    Gains below about 22/(n epsilon) of the range in p passes are lost in the noise of a
+    comparison: a curve that improves more slowly is stopped too early, and needs more patience.
 
     Args:
         epsilon: What a run costs.
