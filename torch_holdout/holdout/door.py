@@ -242,7 +242,7 @@ class ReusableHoldout(RegisteredHoldout):
         if name is not None:
             require_text("name", name)
         label = current_run() if name is None else as_run_name(name)
-        access = RunAccess(self._registration, self._ledger, self._attached(), self.seeded)
+        access = RunAccess(self._registration, self._ledger, self._attached(), self._noise)
         return Run(access, stop, best, label, resume)
 
     def close(self, *, exact: bool | None = None, failure: float = 0.05) -> Closing:
