@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from torch_holdout.mechanisms import GaussianMechanism as GaussianMechanism
     from torch_holdout.mechanisms import Ladder as Ladder
     from torch_holdout.mechanisms import LaplaceMechanism as LaplaceMechanism
+    from torch_holdout.mechanisms import Patience as Patience
+    from torch_holdout.mechanisms import Sealed as Sealed
     from torch_holdout.mechanisms import SparseVector as SparseVector
     from torch_holdout.mechanisms import Thresholdout as Thresholdout
     from torch_holdout.planning import Plan as Plan
@@ -65,7 +67,8 @@ _ROOMS = {
     ),
     "holdout": "Answer MultiplicativeWeights ReusableHoldout Status named_run",
     "mechanisms": (
-        "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism SparseVector Thresholdout"
+        "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism Patience Sealed SparseVector "
+        "Thresholdout"
     ),
     "planning": "Plan certificate max_queries plan required_holdout_size",
     "statistics": "Blockwise BoundedMean CrossEntropy ZeroOne",

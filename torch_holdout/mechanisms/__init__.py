@@ -9,7 +9,9 @@ from torch_holdout.mechanisms.effective_rounds import EffectiveRounds
 from torch_holdout.mechanisms.gaussian import GaussianMechanism
 from torch_holdout.mechanisms.ladder import Ladder
 from torch_holdout.mechanisms.laplace import LaplaceMechanism
+from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.mechanisms.registry import mechanism_of
+from torch_holdout.mechanisms.sealed import Sealed
 from torch_holdout.mechanisms.sparse_vector import SparseVector
 from torch_holdout.mechanisms.thresholdout import Thresholdout
 
@@ -20,8 +22,10 @@ __all__ = [
     "Ladder",
     "LaplaceMechanism",
     "Mechanism",
+    "Patience",
     "Query",
     "Release",
+    "Sealed",
     "SparseVector",
     "Thresholdout",
     "mechanism_of",

@@ -120,6 +120,7 @@ class Mechanism(ABC):
             ``"improvement"``, it is not much better; None, there are no guesses.
         grid_guess: Whether the caller's guess is rounded to the grid before it is used.
         fixes_statistics: Whether no statistic may be added after the first query.
+        shows_values: Whether it answers queries at all; if not, the budget counts runs.
 
     Example:
         >>> from torch_holdout.mechanisms import LaplaceMechanism
@@ -134,6 +135,7 @@ class Mechanism(ABC):
     guess_rule: ClassVar[str | None] = "both"
     grid_guess: ClassVar[bool] = False
     fixes_statistics: ClassVar[bool] = False
+    shows_values: ClassVar[bool] = True
 
     def identity(self) -> dict[str, Any]:
         """Return kind and parameters: stored, and compared when the holdout is opened again."""

@@ -9,6 +9,7 @@ from torch_holdout.mechanisms.effective_rounds import EffectiveRounds
 from torch_holdout.mechanisms.gaussian import GaussianMechanism
 from torch_holdout.mechanisms.ladder import Ladder
 from torch_holdout.mechanisms.laplace import LaplaceMechanism
+from torch_holdout.mechanisms.sealed import Sealed
 from torch_holdout.mechanisms.sparse_vector import SparseVector
 from torch_holdout.mechanisms.thresholdout import Thresholdout
 
@@ -17,6 +18,7 @@ _MECHANISMS: list[type[Mechanism]] = [
     GaussianMechanism,
     Ladder,
     LaplaceMechanism,
+    Sealed,
     SparseVector,
     Thresholdout,
 ]
