@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch_holdout.bounds.certificate import Certificate as Certificate
     from torch_holdout.bounds.certificate import Interval as Interval
     from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
+    from torch_holdout.errors import HoldoutClosedError as HoldoutClosedError
     from torch_holdout.errors import HoldoutError as HoldoutError
     from torch_holdout.errors import HoldoutMismatchError as HoldoutMismatchError
     from torch_holdout.errors import HoldoutWarning as HoldoutWarning
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
     from torch_holdout.holdout import Answer as Answer
+    from torch_holdout.holdout import Closing as Closing
     from torch_holdout.holdout import MultiplicativeWeights as MultiplicativeWeights
+    from torch_holdout.holdout import Outcome as Outcome
     from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
+    from torch_holdout.holdout import Run as Run
     from torch_holdout.holdout import Status as Status
     from torch_holdout.holdout import named_run as named_run
     from torch_holdout.mechanisms import EffectiveRounds as EffectiveRounds
@@ -61,11 +65,11 @@ _ROOMS = {
     "_fingerprints.data": "Overlap fingerprint overlap",
     "bounds.certificate": "Certificate Interval",
     "errors": (
-        "BudgetExhaustedError HoldoutError HoldoutMismatchError HoldoutWarning "
+        "BudgetExhaustedError HoldoutClosedError HoldoutError HoldoutMismatchError HoldoutWarning "
         "InvalidArgumentError IsolationError LedgerError PartialPassError SealedValueError "
         "UnguardedLogError WeightsChangedError"
     ),
-    "holdout": "Answer MultiplicativeWeights ReusableHoldout Status named_run",
+    "holdout": "Answer Closing MultiplicativeWeights Outcome ReusableHoldout Run Status named_run",
     "mechanisms": (
         "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism Patience Sealed SparseVector "
         "Thresholdout"

@@ -58,6 +58,23 @@ class BudgetExhaustedError(HoldoutError):
     """
 
 
+class HoldoutClosedError(HoldoutError):
+    """The holdout was closed: its values are public, so nothing more can be asked.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Sealed(evaluations=10), budget=1)
+        >>> _ = holdout.close()
+        >>> holdout.run()
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.HoldoutClosedError: Expected holdout 'val' to be open, but it was
+        closed, for good: ...
+    """
+
+
 class HoldoutMismatchError(HoldoutError):
     """The holdout exists with other parameters, or its data is registered under another name.
 

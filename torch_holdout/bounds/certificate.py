@@ -62,6 +62,7 @@ class Certificate:
         covers: What is covered, and what is not.
         assumptions: What must be true.
         one_sided_guesses: Whether guesses are a Ladder's.
+        sealed: Whether the values are those that closing will show, and none is shown yet.
 
     Example:
         >>> import torch_holdout as th
@@ -81,6 +82,7 @@ class Certificate:
     covers: str
     assumptions: tuple[str, ...]
     one_sided_guesses: bool = False
+    sealed: bool = False
 
     @property
     def vacuous(self) -> bool:
@@ -89,7 +91,10 @@ class Certificate:
 
     def __str__(self) -> str:
         confidence = f"With {confidence_text(self.failure)} confidence"
-        if self.releases:
+        if self.sealed:
+            so_far = "so far" if self.releases else "of the first run, as planned,"
+            claim = f"at closing the value of every evaluation {so_far} is within"
+        elif self.releases:
             claim = "every released value so far is within"
         else:
             claim = "the next value, if it is released, is within"
@@ -243,6 +248,19 @@ def answer_interval(
         high=channel.low + channel.width * high,
         failure=failure,
     )
+
+
+def position_bracket(
+    transcript: Transcript,
+    channels: dict[str, Channel],
+    statistic: str,
+    position: int,
+    releases_before: int,
+    failure: float,
+) -> float:
+    """Return c with n kl(h || P) <= c for the exact value behind one answer, by counting."""
+    claims = _Claims(transcript, channels[statistic], sequences_of(channels.values()), failure)
+    return claims._bracket(position, releases_before)
 
 
 @final

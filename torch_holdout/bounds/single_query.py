@@ -13,8 +13,7 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.formulas import formula
-from torch_holdout._shared.numeric_search import largest_where, smallest_where
-from torch_holdout.accounting.pure import log_binomial
+from torch_holdout.bounds.binomial_tails import log_at_least
 
 
 @formula
@@ -115,33 +114,35 @@ def clopper_pearson(successes: int, trials: int, failure: float) -> tuple[float,
     require_whole("trials", trials, 1, 2**40)
     require_whole("successes", successes, 0, trials)
     require_failure(failure)
-    share, mean = failure / 2, successes / trials
-    low = high = mean
-    if successes > 0:
-        low = largest_where(lambda p: at_least(successes, trials, p) <= share, 0.0, mean)
-    if successes < trials:
-        misses = trials - successes
-        high = smallest_where(lambda p: at_least(misses, trials, 1 - p) <= share, mean, 1.0)
-    return low, high
+    return binomial_interval(successes, trials, math.log(2 / failure))
 
 
-def at_least(successes: int, trials: int, p: float) -> float:
-    """Return P(X >= successes) for a binomial X with mean at most ``successes``.
+def binomial_interval(successes: int, trials: int, bracket: float) -> tuple[float, float]:
+    """Return ``clopper_pearson`` for a failure of e^-c on each side, without checking arguments.
 
     Example:
-        >>> round(at_least(2, 3, 0.5), 12)
-        0.5
+        >>> low, high = binomial_interval(500, 10_000, 9.143298)
+        >>> round(low, 6), round(high, 6)
+        (0.042308, 0.058551)
     """
-    if p <= 0:
-        return 0.0
-    if p >= 1:
-        return 1.0
-    log_term = log_binomial(trials, successes) + successes * math.log(p)
-    total = term = math.exp(log_term + (trials - successes) * math.log1p(-p))
-    # Terms fall from here on: the ratio of two of them is below 1.
-    for k in range(successes, trials):
-        term *= (trials - k) / (k + 1) * p / (1 - p)
-        total += term
-        if term < 1e-18 * total:
+    low = _binomial_low(successes, trials, bracket)
+    beyond = _binomial_low(trials - successes, trials, bracket)
+    return low, min(1.0, math.nextafter(1 - beyond, 2.0))
+
+
+def _binomial_low(successes: int, trials: int, bracket: float) -> float:
+    """Return a p for which P(X >= successes) is at most e^-c, the largest but for rounding.
+
+    The logarithm of the tail is concave in p, so Newton's steps from below stay below; a little
+    shortened they do so in spite of rounding.
+    """
+    rounding = 1e-12 * (1 + bracket) + 1e-15 * math.sqrt(trials)
+    target = -bracket - rounding
+    # Chernoff's bound on the tail; it is reached when all trials succeed.
+    low, p = 0.0, kl_edge(successes / trials, 0.0, (bracket + 2 * rounding) / trials)
+    while p > low:
+        log_tail, slope = log_at_least(successes, trials, p)
+        if log_tail > target:
             break
-    return min(1.0, total)
+        low, p = p, p + (1 - 1e-4) * (target - log_tail) / slope
+    return low

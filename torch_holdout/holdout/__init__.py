@@ -1,5 +1,6 @@
 """The door: raw values become answers. Rules are in ``mechanisms/``, rows in ``ledger/``."""
 
+from torch_holdout.holdout.closing import Closing as Closing
 from torch_holdout.holdout.door import ReusableHoldout as ReusableHoldout
 from torch_holdout.holdout.door import _handle as _handle
 from torch_holdout.holdout.multiplicative_weights import (
@@ -7,7 +8,20 @@ from torch_holdout.holdout.multiplicative_weights import (
 )
 from torch_holdout.holdout.results import Answer as Answer
 from torch_holdout.holdout.results import Status as Status
+from torch_holdout.holdout.run import Run as Run
+from torch_holdout.holdout.run_results import Evaluation as Evaluation
+from torch_holdout.holdout.run_results import Outcome as Outcome
 from torch_holdout.holdout.runs import named_run as named_run
 
-for _public in (Answer, MultiplicativeWeights, ReusableHoldout, Status, _handle):
+for _public in (
+    Answer,
+    Closing,
+    Evaluation,
+    MultiplicativeWeights,
+    Outcome,
+    ReusableHoldout,
+    Run,
+    Status,
+    _handle,
+):
     _public.__module__ = __name__  # where pickles look for it

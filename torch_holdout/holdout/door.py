@@ -3,18 +3,20 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any, final
 
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
-from torch_holdout._shared.checks import require_choice, require_whole
+from torch_holdout._shared.checks import (
+    require_choice,
+    require_failure,
+    require_text,
+    require_whole,
+)
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
-from torch_holdout.accounting.picos import steps_in_picos
-from torch_holdout.bounds.certificate import Certificate, Interval
-from torch_holdout.errors import LedgerError
+from torch_holdout.bounds.certificate import SMALLEST_FAILURE, Certificate, Interval
 from torch_holdout.holdout.checks import (
     Question,
     Role,
@@ -27,23 +29,30 @@ from torch_holdout.holdout.checks import (
     require_current_sets,
     require_fingerprint,
 )
+from torch_holdout.holdout.closed_values import closed, closing_of
+from torch_holdout.holdout.closing import Closing
+from torch_holdout.holdout.deciding import decided
 from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.reading import AccountReading, own_interval
-from torch_holdout.holdout.registration import Registration
+from torch_holdout.holdout.registration import RegisteredHoldout, Registration
 from torch_holdout.holdout.results import Answer, Status
-from torch_holdout.holdout.runs import current_run
-from torch_holdout.ledger import Entry, Ledger, Recorded
+from torch_holdout.holdout.run import Run, RunAccess
+from torch_holdout.holdout.run_checks import account_closed
+from torch_holdout.holdout.run_results import shares_taken
+from torch_holdout.holdout.runs import as_run_name, current_run
+from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
-from torch_holdout.mechanisms import Mechanism, Query, Release
-from torch_holdout.mechanisms.rounds import to_levels
+from torch_holdout.ledger.sealed_runs import Sums
+from torch_holdout.mechanisms import Mechanism, Patience
+from torch_holdout.mechanisms.sealed import values_are_sealed
 from torch_holdout.planning.setting import Plan, planned_arguments
 from torch_holdout.statistics import SealedSums, Statistic
 
 
 @final
-class ReusableHoldout:
+class ReusableHoldout(RegisteredHoldout):
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
     The constructor validates. On first use the ledger is opened and the account is created, or
@@ -106,7 +115,6 @@ class ReusableHoldout:
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
         require_fingerprint(fingerprint, self.size)
         self._fingerprint = fingerprint
-        self._first_guesses = self._registration.first_guesses()
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
         self._copied_from: str | None = None
@@ -117,31 +125,6 @@ class ReusableHoldout:
         holdout = cls(url, **arguments)
         holdout._attached()
         return holdout
-
-    @property
-    def name(self) -> str:
-        """The holdout's name in its ledger."""
-        return self._registration.name
-
-    @property
-    def size(self) -> int:
-        """The number of examples a pass must see."""
-        return self._registration.size
-
-    @property
-    def budget(self) -> int:
-        """The number of releases that are allowed in all."""
-        return self._registration.budget
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The rule that answers queries."""
-        return self._registration.mechanism
-
-    @property
-    def statistics(self) -> dict[str, Statistic]:
-        """The registered statistics, by name."""
-        return dict(self._registration.statistics)
 
     @property
     def address(self) -> str:
@@ -165,7 +148,9 @@ class ReusableHoldout:
 
     @property
     def budget_left(self) -> int:
-        """The number of releases that may still be made."""
+        """The number of releases that may still be made; of a sealed holdout, of runs."""
+        if not self.mechanism.shows_values:
+            return self.budget - shares_taken(self._ledger.runs(self._attached()))
         return self.budget - self._ledger.releases(self._attached())
 
     def accumulator(
@@ -230,9 +215,58 @@ class ReusableHoldout:
         They are asked in registered order, each in its own transaction, so the budget may run out
         between them.
         """
+        if not self.mechanism.shows_values:
+            raise values_are_sealed()
         asked = Question(sums, query, guesses_for(sums, guesses), fresh)
         # An error from inside may not carry out a raw value or an uncommitted answer.
         return without_trace(lambda: self._release_all(asked))
+
+    def run(
+        self,
+        *,
+        stop: Patience | None = None,
+        best: str | None = None,
+        name: str | None = None,
+        resume: str | None = None,
+    ) -> Run:
+        """Return a run of a sealed holdout; its first evaluation takes one of the budget.
+
+        Args:
+            stop: What stops it. Without it the run shows nothing at all before closing.
+            best: Which statistic decides what is best in it; None: that of ``stop``, or the first.
+            name: What it is called in the report; None: the name of ``th.named_run``.
+            resume: The ``id`` of an open run, to go on with it; its rule is the stored one.
+        """
+        if resume is not None:
+            require_text("resume", resume)
+        if name is not None:
+            require_text("name", name)
+        label = current_run() if name is None else as_run_name(name)
+        access = RunAccess(self._registration, self._ledger, self._attached(), self.seeded)
+        return Run(access, stop, best, label, resume)
+
+    def close(self, *, exact: bool | None = None, failure: float = 0.05) -> Closing:
+        """Close the holdout for good, and show every value with its interval.
+
+        Nothing can be asked afterwards, so any function of the holdout may be shown. Closing again
+        shows the same. Where noise protects the examples, values stay hidden and their sums are
+        erased, unless ``exact=True``: then epsilon is infinite from now on.
+
+        Args:
+            exact: None, or True for a sealed account with noise.
+            failure: The probability that any of the intervals is wrong.
+        """
+        require_failure(failure, SMALLEST_FAILURE)
+        account = self._attached()
+        stored = closed(
+            self._ledger,
+            account,
+            self.mechanism,
+            budget=self.budget,
+            exact=exact,
+            seeded=self.seeded,
+        )
+        return closing_of(self._reading(), stored, self._recorded(), account, failure)
 
     def recall(self, name: str, query: str | WeightsFingerprint) -> Answer | None:
         """Return the earlier answer to a query, free; None, and no charge, if there is none."""
@@ -328,14 +362,21 @@ class ReusableHoldout:
             repeated = None if asked.fresh else self._repeated(account, name, key)
             if repeated is not None:
                 return repeated
+            if account.closed or (asked.fresh and account.runs.closed_at is not None):
+                raise account_closed(self.name)
             if account.budget_left < 1:
                 account.refuse(name, current_run())
                 return Answer(math.nan, "exhausted", 0, None, None, self.account, name)
             records = None if asked.debit is None else account.records(asked.debit)
-            entry, secret = self._decide(account, name, key, reading, asked.fresh)
+            entry, secret = decided(
+                account, self._registration, self._noise, name, key, reading, asked.fresh
+            )
             if records is not None and asked.debit is not None:
                 asked.debit.pay(records, steps=entry.compared + (entry.kind == "release"))
-            left = account.record(entry, secret, current_run())
+            # For closing; where noise or other records' privacy forbids it, nothing is kept.
+            kept = not self.mechanism.is_private() and asked.debit is None
+            sums = Sums(reading.total, reading.squares) if kept else None
+            left = account.record(entry, secret, current_run(), sums)
             position = account.queries
         # Only here, after the commit, does anything leave.
         return Answer(entry.value, entry.kind, left, entry.kind, position, self.account, name)
@@ -346,49 +387,6 @@ class ReusableHoldout:
             return None
         left, given = account.budget_left, (stored.kind, stored.position, self.account, name)
         return Answer(stored.value, "repeat", left, *given)
-
-    def _decide(
-        self, account: Account, name: str, key: str, reading: Reading, fresh: bool
-    ) -> tuple[Entry, int | None]:
-        units, grid = self._registration.units(name), self._registration.grid_of(name)
-        last = account.last_release(name)
-        index = None if last is None else last.grid_index
-        released = None if index is None else Release(index, grid)
-        given = self._first_guesses.get(name) if reading.guess is None else reading.guess
-        guess = self.mechanism.guess_for(name, released, given)
-        if guess is not None and self.mechanism.grid_guess:
-            guess = Fraction(to_levels(guess, grid), grid)
-        decision = self.mechanism.decide(
-            Query(
-                total=reading.total,
-                units=units,
-                resolution=self._registration.levels,
-                grid=grid,
-                guess=guess,
-                threshold=account.threshold(units),
-                forced=fresh or guess is None,
-                mode=self._registration.statistic(name).mode,
-                noise=self._noise.stream(self.name, account.queries + 1),
-            )
-        )
-        value = guess if decision.index is None else Fraction(decision.index, grid)
-        if value is None:
-            raise LedgerError("The mechanism chose a guess but had none; nothing was charged.")
-        steps = (decision.index is not None) + decision.opened
-        entry = Entry(
-            statistic=name,
-            query=key,
-            attempt=account.attempts(name, key) if fresh else 0,
-            kind="guess" if decision.index is None else "release",
-            grid_index=decision.index,
-            value=self._registration.statistic(name).to_user(float(value)),
-            compared=decision.compared,
-            opened=decision.opened,
-            units=units,
-            charge=steps_in_picos(self.mechanism.charge_per_step(units), steps),
-            seeded=self._noise.seeded,
-        )
-        return entry, decision.threshold
 
 
 def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHoldout:

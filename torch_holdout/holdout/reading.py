@@ -20,12 +20,15 @@ from torch_holdout.bounds.certificate import (
     certify_transcript,
 )
 from torch_holdout.bounds.channels import Channel
+from torch_holdout.bounds.sealed_certificate import RunFacts, certify_sealed
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
-from torch_holdout.holdout.results import Answer, Status
+from torch_holdout.holdout.results import Answer, RunStatus, Status
+from torch_holdout.holdout.run_results import said_by, shares_taken
 from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.mechanisms import Mechanism
+from torch_holdout.mechanisms.sealed import Sealed
 
 
 @final
@@ -53,19 +56,28 @@ class AccountReading:
         with self.readable():
             summary, registered, mechanism = self.summary, self._registered, self.mechanism
             epsilon = compose(self._charges, registered.delta).epsilon
+            if summary.closed == "exact":
+                epsilon = math.inf  # whatever the noise was
             in_epsilon = mechanism.currency == "epsilon"
             spent = math.inf if summary.spent is None else summary.spent
+            sealed = isinstance(mechanism, Sealed)
+            evaluations = sum(run.evaluations for run in summary.runs)
+            taken = shares_taken(summary.runs) if sealed else summary.releases
             return Status(
                 name=summary.name,
                 size=registered.size,
-                queries=summary.queries,
-                releases=summary.releases,
-                guesses=summary.queries - summary.releases,
+                queries=evaluations if sealed else summary.queries,
+                releases=taken,
+                guesses=0 if sealed else summary.queries - summary.releases,
                 budget=summary.budget,
-                budget_left=summary.budget - summary.releases,
-                exhausted=summary.releases >= summary.budget,
+                budget_left=summary.budget - taken,
+                exhausted=taken >= summary.budget,
+                unit="run" if sealed else "release",
+                closed=summary.closed != "open",
+                nats=self._nats(),
+                runs=self._runs(),
                 epsilon=epsilon,
-                epsilon_spent=spent if in_epsilon else math.inf,
+                epsilon_spent=spent if in_epsilon and not math.isinf(epsilon) else math.inf,
                 rho_spent=None if in_epsilon else spent,
                 delta=registered.delta,
                 sampler_error=self._sampler_error(epsilon),
@@ -125,6 +137,8 @@ class AccountReading:
     def certificate(self, failure: float) -> Certificate:
         """Return how far the published values can be from the population."""
         with self.readable():
+            if isinstance(self.mechanism, Sealed):
+                return self._sealed_certificate(self.mechanism, failure)
             return certify_transcript(self.transcript, self.channels, failure)
 
     def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:
@@ -144,6 +158,49 @@ class AccountReading:
     def intervals(self, answers: Sequence[Recorded], failure: float) -> "Intervals":
         """Return the intervals of the account's answers, each computed when it is asked for."""
         return Intervals(self, answers, failure)
+
+    def _sealed_certificate(self, mechanism: Sealed, failure: float) -> Certificate:
+        registered, runs = self._registered, self.summary.runs
+        said = {run.run: said_by([run], mechanism) for run in runs}
+        facts = [
+            RunFacts(run.share, run.evaluations, math.fsum(said.values()) - said[run.run])
+            for run in runs
+            if run.share is not None
+        ]
+        statistics = registered.statistics
+        return certify_sealed(
+            facts,
+            units={name: statistic.units for name, statistic in statistics.items()},
+            widths={name: own.high - own.low for name, own in statistics.items()},
+            resolution=registered.resolution,
+            budget=self.summary.budget,
+            evaluations=mechanism.evaluations,
+            failure=failure,
+        )
+
+    def _runs(self) -> tuple[RunStatus, ...]:
+        mechanism = self.mechanism
+        if not isinstance(mechanism, Sealed):
+            return ()
+        return tuple(
+            RunStatus(
+                number=run.run,
+                name=run.label,
+                state=run.state,
+                evaluations=run.evaluations,
+                passes=run.passes,
+                best_evaluation=run.best,
+                nats=said_by([run], mechanism),
+            )
+            for run in self.summary.runs
+        )
+
+    def _nats(self) -> dict[str, float]:
+        """Return what runs have said, by how they ended."""
+        said: dict[str, float] = {}
+        for run in self._runs():
+            said[run.state] = said.get(run.state, 0.0) + run.nats
+        return said
 
     def _sampler_error(self, epsilon: float) -> float:
         """Bound what inexact sampling adds to delta; without an epsilon, the total variation."""

@@ -156,3 +156,34 @@ class Registration:
 
     def _all_units(self) -> set[int]:
         return {self.units(name) for name in self.statistics}
+
+
+class RegisteredHoldout:
+    """The parameters of a holdout, as its users read them."""
+
+    _registration: Registration
+
+    @property
+    def name(self) -> str:
+        """The holdout's name in its ledger."""
+        return self._registration.name
+
+    @property
+    def size(self) -> int:
+        """The number of examples a pass must see."""
+        return self._registration.size
+
+    @property
+    def budget(self) -> int:
+        """The number of releases that are allowed in all; of a sealed holdout, of runs."""
+        return self._registration.budget
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The rule that answers queries."""
+        return self._registration.mechanism
+
+    @property
+    def statistics(self) -> dict[str, Statistic]:
+        """The registered statistics, by name."""
+        return dict(self._registration.statistics)

@@ -6,6 +6,8 @@ from typing import Any, Literal, final
 
 from torch_holdout._shared.text import counted, up
 
+_RUNS_SHOWN = 20
+
 
 @final
 @dataclass(frozen=True)
@@ -45,6 +47,37 @@ class Answer:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """The public state of one sealed run.
+
+    Attributes:
+        number: Its number in the account, from 1.
+        name: What it is called.
+        state: ``"open"``, ``"stopped"`` by its patience, ``"ended"`` or ``"given_up"``.
+        evaluations: How many different weights were evaluated.
+        passes: How many passes were made; patience counts these.
+        best_evaluation: The evaluation that was handed over, if one was.
+        nats: What it has said so far; evaluations of other runs pay for it from now on.
+    """
+
+    number: int
+    name: str | None
+    state: str
+    evaluations: int
+    passes: int
+    best_evaluation: int | None
+    nats: float
+
+    def __str__(self) -> str:
+        name = "" if self.name is None else f" ({self.name})"
+        best = "" if self.best_evaluation is None else f", best {self.best_evaluation}"
+        said = f"; has said {self.nats:.2f} nats" if self.nats else ""
+        made = counted(self.evaluations, "evaluation")
+        return f"run {self.number}{name}: {self.state.replace('_', ' ')}, {made}{best}{said}"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """The public state of a holdout; every number follows from the transcript.
 
@@ -62,6 +95,11 @@ class Status:
         split_detected: Whether it knows a sketch of its data, so that a part of it is recognised.
         seeded: Whether the noise comes from a test seed, so that nothing is private.
         account: A public mark of the account, to tell it from another of the same name.
+        unit: What the budget counts, ``"release"`` or ``"run"``; of a sealed holdout ``releases``
+            are runs and ``queries`` are evaluations.
+        runs: The sealed runs.
+        nats: What they have said, by their state.
+        closed: Whether it was closed: nothing more can be asked.
 
     Example:
         >>> import torch_holdout as th
@@ -92,31 +130,54 @@ class Status:
     account: str = field(default="", repr=False)
     rho_spent: float | None = None
     split_detected: bool = False
+    unit: Literal["release", "run"] = "release"
+    runs: tuple[RunStatus, ...] = field(default=(), repr=False)
+    nats: dict[str, float] = field(default_factory=dict, repr=False)
+    closed: bool = False
     cost_per_release: dict[str, float] = field(repr=False)
     mechanism: dict[str, Any] = field(repr=False)
     statistics: dict[str, dict[str, Any]] = field(repr=False)
 
     def __str__(self) -> str:
-        currency, spent = "epsilon", f"{_short(self.epsilon_spent)} spent (pure sum)"
-        if self.rho_spent is not None:
-            currency, spent = "rho", f"rho {_short(self.rho_spent)} spent (zCDP)"
         at = "pure" if self.delta is None else f"delta {self.delta:g}"
+        state = ", closed" if self.closed else " (exhausted)" if self.exhausted else ""
         lines = [
             f"holdout {self.name!r}: {counted(self.size, 'example')}, {self.budget_left:,} of "
-            f"{counted(self.budget, 'release')} left{' (exhausted)' if self.exhausted else ''}",
-            f"  asked {counted(self.queries, 'time')}: {counted(self.releases, 'release')}, "
-            f"{counted(self.guesses, 'guess')}",
+            f"{counted(self.budget, self.unit)} left{state}",
+            self._asked(),
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
-            f"example); {spent}",
+            f"example); {self._spent()}",
+            *(f"  {run}" for run in self.runs[-_RUNS_SHOWN:]),
         ]
         for name, statistic in self.statistics.items():
-            cost = _short(self.cost_per_release[name])
             lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
-            lines.append(f"    a release costs {currency} {cost} with its comparisons")
+            if self.unit == "release":
+                currency = "epsilon" if self.rho_spent is None else "rho"
+                cost = _short(self.cost_per_release[name])
+                lines.append(f"    a release costs {currency} {cost} with its comparisons")
         lines += self._data_lines()
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
         return "\n".join(lines)
+
+    def _asked(self) -> str:
+        if self.unit == "run":
+            said = math.fsum(self.nats.values())
+            hidden = max(0, len(self.runs) - _RUNS_SHOWN)
+            latest = f"; the latest {_RUNS_SHOWN}:" if hidden else ""
+            return (
+                f"  {counted(len(self.runs), 'run')} begun, {counted(self.queries, 'evaluation')}, "
+                f"{said:.2f} nats said{latest}"
+            )
+        return (
+            f"  asked {counted(self.queries, 'time')}: {counted(self.releases, 'release')}, "
+            f"{counted(self.guesses, 'guess')}"
+        )
+
+    def _spent(self) -> str:
+        if self.rho_spent is not None:
+            return f"rho {_short(self.rho_spent)} spent (zCDP)"
+        return f"{_short(self.epsilon_spent)} spent (pure sum)"
 
     def _data_lines(self) -> list[str]:
         """Say what about the data is not detected."""
@@ -136,6 +197,8 @@ def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
     width = statistic["high"] - statistic["low"]
     better = "higher" if statistic["mode"] == "max" else "lower"
     parts = [f"[{statistic['low']:g}, {statistic['high']:g}], {better} is better"]
+    if mechanism.get("evaluations") is not None:  # sealed: no answer, no grid
+        return parts[0]
     for name in ("threshold", "step", "sigma", "epsilon"):
         if name in mechanism:
             normalised = mechanism[name]

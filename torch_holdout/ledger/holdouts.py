@@ -13,6 +13,7 @@ from torch_holdout.ledger.chains import chained, public_mark
 from torch_holdout.ledger.chains import first_link as first_link  # its path in 0.1.0
 from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.registration import StoredRegistration
+from torch_holdout.ledger.sealed_runs import LIVE, SealedRuns, StoredRun, Sums
 from torch_holdout.ledger.statements import change
 
 Kind = Literal["release", "guess"]
@@ -87,6 +88,8 @@ class Summary:
     last_release: int
     account: str
     sketched: bool = False
+    runs: tuple[StoredRun, ...] = ()
+    closed: Literal["open", "exact", "private"] = "open"
 
     @property
     def registration(self) -> dict[str, Any]:
@@ -165,11 +168,13 @@ class Account:
         self._connection = connection
         self._row = row
         self._recorded = False
+        self.closed = False  # known once a query was looked for
         self._last: dict[str, Stored | None] = {}
         self._secrets: dict[int, int] | None = None
         self.budget: int = row.budget
         self.releases: int = row.releases
         self.queries: int = row.queries
+        self.runs = SealedRuns(connection, row)
 
     @property
     def budget_left(self) -> int:
@@ -179,13 +184,17 @@ class Account:
     def find(self, statistic: str, query: str) -> Stored | None:
         """Return the first answer to a query, if it was asked before.
 
-        The last release and the secrets, which are usually asked next, are read with it.
+        The last release, the secrets and whether the account was closed, which are usually asked
+        next, are read with it.
         """
         asked = {"holdout": self._row.id, "statistic": statistic, "query": query}
         answers: dict[str, Stored] = {}
         self._secrets = {}
+        self.closed = False
         for what, *row in self._connection.execute(statements.LOOK, asked):
-            if what == "secret":
+            if what == "closed":
+                self.closed = True
+            elif what == "secret":
                 self._secrets[int(row[0])] = int(row[3])
             else:
                 answers[what] = Stored(*row)
@@ -209,8 +218,16 @@ class Account:
         """Return the open round's secret threshold."""
         return self._kept_secrets().get(units)
 
-    def record(self, entry: Entry, threshold: int | None, run: str | None = None) -> int:
+    def record(
+        self,
+        entry: Entry,
+        threshold: int | None,
+        run: str | None = None,
+        sums: Sums | None = None,
+    ) -> int:
         """Write an answer, its charge and the next secret; return the budget that is left.
+
+        ``sums`` are kept, secret, until the account is closed.
 
         The name of the run is only for people: the chain does not cover it. After the last release
         every secret is erased: no round is open.
@@ -245,6 +262,8 @@ class Account:
                 "chain": chain,
             },
         )
+        if sums is not None:
+            self.runs.keep_sums(LIVE, self.queries, {entry.statistic: sums})
         self._keep_secret(entry.units, threshold)
         return self.budget_left
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, final
 
 import sqlalchemy as sa
@@ -10,11 +11,9 @@ from torch_holdout._fingerprints.data import DataFingerprint, KeyedData
 from torch_holdout._fingerprints.records import Hashes
 from torch_holdout._fingerprints.sketch import Sketch, keyed_hashes
 from torch_holdout._noise.streams import fresh_secret
-from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import schema, statements
-from torch_holdout.ledger.backend import damaged_ledger, now, stored_version
+from torch_holdout.ledger.backend import damaged_ledger, now
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
-from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.headers import covered, has_header
 from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
@@ -30,10 +29,18 @@ from torch_holdout.ledger.same_data import (
     store_sketch,
     stored_sketch,
 )
+from torch_holdout.ledger.sealed_runs import (
+    StoredClosing,
+    StoredRun,
+    how_closed,
+    read_closing,
+    read_runs,
+)
+from torch_holdout.ledger.transactions import OpenLedger
 
 
 @final
-class Ledger:
+class Ledger(OpenLedger):
     """The accounts behind one URL.
 
     With ``reads_only`` nothing is changed, not even the file of an older version, and a ledger
@@ -48,13 +55,6 @@ class Ledger:
         ...     opened.budget_left
         3
     """
-
-    def __init__(self, url: str, *, reads_only: bool = False) -> None:
-        self._backend = backend_for(url)
-        self._reads_only = reads_only
-        self._version = schema.SCHEMA_VERSION  # what is opened to be written to is upgraded first
-        self._connected: sa.Engine | None = None
-        self.address = self._backend.address
 
     def register(
         self,
@@ -117,8 +117,7 @@ class Ledger:
             row = self._row(connection, statements.HOLDOUT, account)
             if check is not False:
                 require_holdout_fits(connection, row, self.address)
-            known = self._version >= schema.WITH_HEADERS and has_sketch(connection, account)
-            return Summary.of_row(row, self.address, sketched=known)
+            return self._summary(connection, row)
 
     def known_data(self, account: str, hashes: Hashes) -> KnownData:
         """Return how many of some records are among those an account knows."""
@@ -147,6 +146,22 @@ class Ledger:
         with self._transaction(reads_only=True) as connection:
             return int(self._row(connection, statements.RELEASES, account).releases)
 
+    def runs(self, account: str) -> list[StoredRun]:
+        """Return the sealed runs, in the order they were begun."""
+        with self._transaction(reads_only=True) as connection:
+            if self._version < schema.WITH_SEALED:
+                return []
+            row = self._row(connection, statements.HOLDOUT, account)
+            return read_runs(connection, row.id)
+
+    def closing(self, account: str) -> StoredClosing | None:
+        """Return what closing has published; None while the account is open."""
+        with self._transaction(reads_only=True) as connection:
+            if self._version < schema.WITH_SEALED:
+                return None
+            row = self._row(connection, statements.HOLDOUT, account)
+            return read_closing(connection, row.id)
+
     def answers(self, account: str) -> list[Recorded]:
         """Return the answers so far, oldest first."""
         asked = schema.queries.c
@@ -173,8 +188,7 @@ class Ledger:
         """
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.HOLDOUT, account)
-            known = self._version >= schema.WITH_HEADERS and has_sketch(connection, account)
-            summary = Summary.of_row(row, self.address, sketched=known)
+            summary = self._summary(connection, row)
             if not 0 < position <= summary.queries:
                 return None
             where = {"holdout": row.id, "position": position}
@@ -281,6 +295,14 @@ class Ledger:
                 return {}
             return _ids(connection, schema.records)
 
+    def _summary(self, connection: sa.Connection, row: Any) -> Summary:
+        known = self._version >= schema.WITH_HEADERS and has_sketch(connection, row.account)
+        summary = Summary.of_row(row, self.address, sketched=known)
+        if self._version < schema.WITH_SEALED:
+            return summary
+        runs = tuple(read_runs(connection, row.id))
+        return replace(summary, runs=runs, closed=how_closed(connection, row.id))
+
     def _locked(
         self,
         connection: sa.Connection,
@@ -329,58 +351,6 @@ class Ledger:
         if keyed is not None and stored_sketch(connection, account) is None:
             with covered(connection, table, account, self.address):
                 store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
-
-    def _row(self, connection: sa.Connection, statement: sa.Select[Any], account: str) -> Any:
-        known = isinstance(account, str) and account.isascii()
-        row = connection.execute(statement, {"which": account}).one_or_none() if known else None
-        if row is None:
-            raise self._gone("an account")  # never its id
-        return row
-
-    def _gone(self, which: str) -> LedgerError:
-        return LedgerError(
-            f"Expected {which} in {self.address}, where this handle was created, but it is "
-            f"gone or replaced. A new one would be a new budget, so none was created or used."
-        )
-
-    @contextlib.contextmanager
-    def _transaction(
-        self, *, reads_only: bool = False, create: bool = False
-    ) -> Iterator[sa.Connection]:
-        if self._connected is None:
-            self._connected = (
-                self._reader() if self._reads_only else self._backend.connect(create=create)
-            )
-        committing = False
-        with self._backend.exclusive(reads_only=reads_only):
-            try:
-                with self._backend.begin(self._connected, reads_only=reads_only) as connection:
-                    yield connection
-                    committing = not reads_only
-                    connection.commit()
-            except self._backend.errors as error:
-                failure = self._backend.explain(error, committing=committing)
-            else:
-                return
-        raise failure from None
-
-    def _reader(self) -> sa.Engine:
-        """Return an engine that changes nothing, on a ledger of any version that is not damaged."""
-        engine = self._backend.reading()
-        try:
-            with (
-                self._backend.exclusive(reads_only=True),
-                self._backend.begin(engine, reads_only=True) as connection,
-            ):
-                self._version = stored_version(connection, self.address)
-                problems = self._backend.problems(connection)
-        except self._backend.errors as error:
-            failure = self._backend.explain(error, committing=False)
-        else:
-            if problems:
-                raise damaged_ledger(self.address, problems)
-            return engine
-        raise failure from None
 
 
 def _ids(connection: sa.Connection, table: sa.Table) -> dict[str, str]:

@@ -12,6 +12,7 @@ from torch_holdout.ledger.schema import (
     queries,
     records,
     refusals,
+    run_ends,
     runs,
     thresholds,
 )
@@ -48,7 +49,7 @@ LAST_RELEASE = (
 THRESHOLDS = sa.select(thresholds.c.units, thresholds.c.threshold).where(
     thresholds.c.holdout_id == sa.bindparam("holdout")
 )
-# The three things a query needs to know, read at once: a stored answer, the last release, secrets.
+# What a query needs to know, read at once: a stored answer, the last release, secrets, closing.
 _FIRST, _LAST, _SECRETS = FIND.subquery(), LAST_RELEASE.subquery(), THRESHOLDS.subquery()
 LOOK = sa.union_all(
     sa.select(sa.literal_column("'find'"), *_FIRST.c),
@@ -60,6 +61,13 @@ LOOK = sa.union_all(
         sa.cast(sa.literal_column("0"), sa.Double),
         _SECRETS.c.threshold,
     ),
+    sa.select(
+        sa.literal_column("'closed'"),
+        run_ends.c.events,
+        sa.literal_column("''"),
+        sa.cast(sa.literal_column("0"), sa.Double),
+        sa.cast(sa.null(), sa.BigInteger),
+    ).where(run_ends.c.holdout_id == sa.bindparam("holdout"), run_ends.c.closed_at.is_not(None)),
 )
 ATTEMPTS = sa.select(sa.func.count()).where(
     _OF_HOLDOUT,

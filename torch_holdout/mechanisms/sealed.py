@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from torch_holdout._shared.checks import plain_whole, require_between, require_whole
+from torch_holdout.bounds.sealed_runs import end_price, silence_price, stop_price
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Decision, Guess, Mechanism, Query, Release
+from torch_holdout.mechanisms.patience import Patience
 
 _LARGEST_PLAN = 10**9
 _EPSILONS = (1e-6, 1e3)
@@ -62,6 +64,32 @@ class Sealed(Mechanism):
     def guess_distance(self) -> float:
         """Return 0: there are no guesses."""
         return 0.0
+
+    def price(
+        self, *, state: str, passes: int, patience: Patience | None, best: int | None
+    ) -> float:
+        """Return what a run has said so far, in nats: whatever is asked later pays for it.
+
+        Its silence says that it has not stopped yet. A run that nothing stops says nothing.
+
+        Args:
+            state: ``"open"``, ``"stopped"``, ``"ended"`` or ``"given_up"``.
+            passes: How many passes it has made.
+            patience: What stops it.
+            best: The evaluation that was handed over, if one was.
+
+        Example:
+            >>> Sealed(evaluations=200).price(
+            ...     state="open", passes=100, patience=Patience("val_loss", 10), best=None)
+            0.2314...
+        """
+        if patience is None:
+            return 0.0
+        if state == "stopped":
+            return stop_price(passes, self.evaluations)
+        if state == "ended" and best is not None:
+            return end_price(passes, patience.patience, patience.after)
+        return silence_price(passes, self.evaluations, patience.patience, patience.after)
 
     def decide(self, query: Query) -> Decision:
         """Raise always: a sealed holdout answers no query with a value."""

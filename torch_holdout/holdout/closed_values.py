@@ -1,0 +1,153 @@
+"""What closing publishes: the account is closed, its sums are read, each gets its interval."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from torch_holdout.bounds.certificate import position_bracket
+from torch_holdout.bounds.closing import closing_interval
+from torch_holdout.bounds.sealed_runs import evaluation_bracket
+from torch_holdout.errors import LedgerError
+from torch_holdout.holdout.closing import ClosedRun, ClosedValue, Closing
+from torch_holdout.holdout.reading import AccountReading
+from torch_holdout.holdout.run_checks import shows_exactly, sums_are_gone
+from torch_holdout.holdout.run_results import outcome_of
+from torch_holdout.ledger import Ledger, Recorded
+from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.sealed_runs import LIVE, StoredClosing, StoredRun, Sums, run_mark
+from torch_holdout.mechanisms import Mechanism
+from torch_holdout.mechanisms.sealed import Sealed
+
+
+def closed(
+    ledger: Ledger,
+    account: str,
+    mechanism: Mechanism,
+    *,
+    budget: int,
+    exact: bool | None,
+    seeded: bool,
+) -> StoredClosing:
+    """Close an account, unless it is closed already; return what was published."""
+    shown = shows_exactly(mechanism, exact)
+    if ledger.closing(account) is None:
+        with ledger.account(account, budget=budget) as opened:
+            if opened.runs.closed_at is None:  # another process may have been faster
+                opened.runs.close(exact=shown, seeded=seeded)
+    stored = ledger.closing(account)
+    if stored is None:
+        raise LedgerError("Expected a closed account, but its closing was not written.")
+    if exact and not stored.exact:
+        raise sums_are_gone()
+    return stored
+
+
+def closing_of(
+    reading: AccountReading,
+    stored: StoredClosing,
+    answers: Sequence[Recorded],
+    account: str,
+    failure: float,
+) -> Closing:
+    """Put together what closing has published, with intervals at a probability of failure."""
+    with reading.readable():
+        registered = reading.summary.registered
+        statistics = registered.statistics
+        runs: list[ClosedRun] = []
+        if isinstance(reading.mechanism, Sealed):
+            found = _sealed(reading, reading.mechanism, stored, failure)
+            runs = [_closed_run(run, reading.mechanism, account) for run in stored.runs]
+        else:
+            found = _live(reading, stored, answers, failure)
+        return Closing(
+            name=reading.summary.name,
+            size=registered.size,
+            failure=failure,
+            exact=stored.exact,
+            closed_at=stored.closed_at,
+            runs=tuple(runs),
+            values=tuple(sorted(found, key=lambda v: (v.run, v.evaluation))),
+            modes={name: statistic.mode for name, statistic in statistics.items()},
+            seeded=registered.seeded,
+        )
+
+
+def _sealed(
+    reading: AccountReading, mechanism: Sealed, stored: StoredClosing, failure: float
+) -> Iterator[ClosedValue]:
+    registered = reading.summary.registered
+    shares = {run.run: run.share for run in stored.runs}
+    for event in stored.evaluations:
+        share, number = shares[event.run], event.evaluation
+        for name in event.content["sums"]:
+            sums = stored.sums.get((event.run, number or 0, name))
+            if sums is None or share is None or number is None:
+                continue  # erased
+            bracket = evaluation_bracket(
+                failure=failure,
+                run=share,
+                runs=registered.budget,
+                evaluation=number,
+                evaluations=mechanism.evaluations,
+                statistics=len(registered.statistics),
+                others=event.nats or 0.0,
+            )
+            statistic = registered.statistics[name]
+            yield _value(name, statistic, registered.resolution, event.run, number, sums, bracket)
+
+
+def _live(
+    reading: AccountReading, stored: StoredClosing, answers: Sequence[Recorded], failure: float
+) -> Iterator[ClosedValue]:
+    registered = reading.summary.registered
+    releases = accumulate((answer.kind == "release" for answer in answers), initial=0)
+    for answer, before in zip(answers, releases, strict=False):
+        name, position = answer.statistic, answer.position
+        sums = stored.sums.get((LIVE, position, name))
+        if sums is None:
+            known = reading.interval(answer, before, failure)
+            own = {"value": answer.value, "low": known.low, "high": known.high, "exact": False}
+            yield ClosedValue(run=LIVE, evaluation=position, statistic=name, **own)
+            continue
+        bracket = position_bracket(
+            reading.transcript, reading.channels, name, position, before, failure
+        )
+        statistic = registered.statistics[name]
+        yield _value(name, statistic, registered.resolution, LIVE, position, sums, bracket)
+
+
+def _value(
+    name: str,
+    statistic: StoredStatistic,
+    resolution: int,
+    run: int,
+    evaluation: int,
+    sums: Sums,
+    bracket: float,
+) -> ClosedValue:
+    low, high = closing_interval(
+        kind=statistic.interval_kind,
+        total=sums.total,
+        squares=sums.squares,
+        units=statistic.units,
+        resolution=resolution,
+        bracket=bracket,
+    )
+    mean = sums.total / (statistic.units * resolution)
+    width = statistic.high - statistic.low
+    value, low, high = (statistic.low + width * x for x in (mean, low, high))
+    return ClosedValue(
+        run=run, evaluation=evaluation, statistic=name, value=value, low=low, high=high
+    )
+
+
+def _closed_run(run: StoredRun, mechanism: Sealed, account: str) -> ClosedRun:
+    mark = run_mark(account, run.run)
+    return ClosedRun(
+        number=run.run,
+        name=run.label,
+        outcome=outcome_of(run, mechanism, mark),
+        evaluations=run.evaluations,
+        statistic=run.statistic,
+        weights=run.weights,
+        id=mark,
+    )

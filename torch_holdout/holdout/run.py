@@ -1,0 +1,244 @@
+"""A sealed run: evaluations go in, only the decision to stop comes out."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NoReturn, final
+
+from torch_holdout._fingerprints.weights import WeightsFingerprint
+from torch_holdout._shared.checks import require_text
+from torch_holdout._shared.distributed import on_first_rank
+from torch_holdout._shared.tracebacks import without_trace
+from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.holdout.checks import Question, guesses_for, query_key
+from torch_holdout.holdout.gathering import gather
+from torch_holdout.holdout.passes import OpenedRun, Passed, is_free
+from torch_holdout.holdout.registration import Registration
+from torch_holdout.holdout.run_checks import (
+    account_closed,
+    checked_rule,
+    no_runs_left,
+    sealed_mechanism,
+    unknown_run,
+)
+from torch_holdout.holdout.run_results import Evaluation, Outcome, outcome_of, shares_taken
+from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.sealed_runs import SealedRuns, StoredRun, Sums, run_mark
+from torch_holdout.mechanisms.patience import Patience
+from torch_holdout.statistics import SealedSums
+
+_LONGEST_STEP = 60
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class RunAccess:
+    """What a run needs of its holdout."""
+
+    registration: Registration
+    ledger: Ledger
+    account: str
+    seeded: bool
+
+
+@final
+class Run:
+    """One run of a sealed holdout; made by ``holdout.run(...)``, which describes its arguments.
+
+    Inside it only "stop" is ever said. It is begun by its first evaluation; leaving the ``with``
+    block ends it. An error that leaves the block gives the run up if that is free (patience could
+    not have stopped it yet); otherwise it stays open, to be resumed by its ``id``.
+
+    Example:
+        >>> import torch, torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Sealed(evaluations=10), budget=1)
+        >>> with holdout.run(stop=th.Patience("val_acc", patience=2)) as run:
+        ...     for epoch in range(10):
+        ...         sums = holdout.accumulator("val_acc")
+        ...         sums.update(torch.arange(4) < min(epoch + 1, 3))
+        ...         if run.evaluate({"val_acc": sums}, query=f"epoch {epoch}").stop:
+        ...             break
+        >>> run.outcome.best_evaluation, run.outcome.stopped_at
+        (3, 5)
+    """
+
+    def __init__(
+        self,
+        access: RunAccess,
+        stop: Patience | None,
+        best: str | None,
+        name: str | None,
+        resume: str | None,
+    ) -> None:
+        self._access = access
+        self._mechanism = sealed_mechanism(access.registration)
+        self._rule = checked_rule(access.registration, stop, best)
+        self._name = name
+        self._mark = resume
+        self._replays = 0  # passes of a resumed run that may come again
+        if resume is None:
+            self._require_a_share()
+            return
+        stored = self._stored()
+        if (stop is not None or best is not None) and stored.rule != self._rule:
+            raise unknown_run("with another rule")
+        self._rule = stored.rule
+        self._replays = stored.passes
+
+    @property
+    def id(self) -> str | None:
+        """The run's public id, to resume it by; None before its first evaluation."""
+        return self._mark
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the run ended; None while it is open."""
+        if self._mark is None:
+            return None
+        return outcome_of(self._stored(), self._mechanism, self._mark)
+
+    def evaluate(
+        self,
+        sums: Mapping[str, SealedSums],
+        *,
+        query: str | WeightsFingerprint,
+        step: str | None = None,
+    ) -> Evaluation:
+        """Evaluate one model; committed before it returns, and no value is shown.
+
+        Args:
+            sums: Sealed sums over the whole holdout, by statistic. An evaluation of the statistic
+                that stops the run is a pass; others may come with it or in calls of their own.
+            query: Text, or the weights' fingerprint.
+            step: Which step of the training loop this is. A resumed run that comes to a step again
+                with the same weights gets the same answer, and makes no new pass.
+        """
+        return self._passed(sums, query, step).evaluation
+
+    def end(self) -> Outcome | None:
+        """End the run here, and hand over its best evaluation; None if it was never begun."""
+        return self._ended(OpenedRun.end)
+
+    def give_up(self) -> Outcome | None:
+        """Give the run up, without its best evaluation; None if it was never begun.
+
+        While patience could not have stopped it yet this is free: its share of the budget comes
+        back, and its sums are erased.
+        """
+        return self._ended(OpenedRun.give_up)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._mark is None:
+            return
+        stored = self._stored()
+        if stored.state != "open":
+            return
+        if kind is None:
+            self.end()
+        elif issubclass(kind, Exception) and is_free(stored):
+            self.give_up()
+
+    def __repr__(self) -> str:
+        return f"<run {self._mark or 'not begun'} of holdout {self._access.registration.name!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise SealedValueError(
+            "Expected a run to stay in its process. Keep run.id, and go on with "
+            "holdout.run(resume=run_id)."
+        )
+
+    def _passed(
+        self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint, step: str | None
+    ) -> Passed:
+        """Evaluate one model; the result also has the secret bit whether it is the best so far."""
+        if step is not None:
+            require_text("step", step)
+            if len(step) > _LONGEST_STEP:
+                raise InvalidArgumentError(
+                    f"Expected `step` of at most {_LONGEST_STEP} characters, but got {len(step)}."
+                )
+        asked = Question(sums, query, guesses_for(sums, None), False)
+        if not asked.sums:
+            raise InvalidArgumentError("Expected the sums of at least one statistic, but got none.")
+        return without_trace(lambda: self._ask(asked, step))
+
+    def _ask(self, asked: Question, step: str | None) -> Passed:
+        registration, ledger = self._access.registration, self._access.ledger
+        ranks = gather(registration, ledger.address, asked)
+
+        def decide() -> tuple[Passed, str]:
+            readings = {n: ranks.reading(n, registration, asked) for n in ranks.names}
+            sums = {n: Sums(each.total, each.squares) for n, each in readings.items()}
+            key = _query(registration, readings[ranks.names[0]].query)
+            with ledger.account(self._access.account, budget=registration.budget) as account:
+                opened = self._opened(account.runs)
+                passed = opened.take(sums, key, step, replays=self._replays > 0)
+                mark = run_mark(self._access.account, opened.run.run)
+            # Only here, after the commit, does anything leave.
+            return passed, mark
+
+        passed, self._mark = on_first_rank(asked.world, decide)
+        self._replays -= passed.again
+        return passed
+
+    def _opened(self, runs: SealedRuns) -> OpenedRun:
+        """Return the run in a transaction, begun if it was not."""
+        access = self._access
+        if runs.closed_at is not None:
+            raise account_closed(access.registration.name)
+        run = runs.find(self._mark) if self._mark is not None else None
+        if run is None and self._mark is not None:
+            raise unknown_run("in another ledger or account")
+        if run is None:
+            run = runs.begin(self._rule, self._name, seeded=access.seeded)
+        if run is None:
+            raise no_runs_left(access.registration, runs.all(), access.account)
+        return OpenedRun(runs, run, access.registration, self._mechanism, access.seeded)
+
+    def _ended(self, action: Callable[[OpenedRun], None]) -> Outcome | None:
+        if self._mark is None:
+            return None
+
+        def transaction() -> None:
+            access = self._access
+            with access.ledger.account(
+                access.account, budget=access.registration.budget
+            ) as account:
+                opened = self._opened(account.runs)
+                if opened.run.state == "open":
+                    action(opened)
+
+        without_trace(transaction)
+        return self.outcome
+
+    def _stored(self) -> StoredRun:
+        account = self._access.account
+        for run in self._access.ledger.runs(account):
+            if run_mark(account, run.run) == self._mark:
+                return run
+        raise unknown_run("in another ledger or account")
+
+    def _require_a_share(self) -> None:
+        access = self._access
+        runs = access.ledger.runs(access.account)
+        if access.ledger.closing(access.account) is not None:
+            raise account_closed(access.registration.name)
+        if shares_taken(runs) >= access.registration.budget:
+            raise no_runs_left(access.registration, runs, access.account)
+
+
+def _query(registration: Registration, query: str) -> str:
+    """Return the key of an evaluation: the weights, and the code of every statistic."""
+    keys = (query_key(statistic, query) for statistic in registration.statistics.values())
+    return hashlib.sha256(" ".join(keys).encode()).hexdigest()

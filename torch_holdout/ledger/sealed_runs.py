@@ -1,0 +1,325 @@
+"""Sealed runs of one account: public events in a chain, sums and references in secret tables."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple, final
+
+import sqlalchemy as sa
+
+from torch_holdout.errors import LedgerError
+from torch_holdout.ledger.backend import library_version, now
+from torch_holdout.ledger.chains import canonical, chained, first_link
+from torch_holdout.ledger.schema import (
+    closed_sums,
+    run_ends,
+    run_events,
+    sealed_runs,
+    secret_runs,
+    secret_sums,
+)
+from torch_holdout.ledger.statements import change
+from torch_holdout.mechanisms import Patience
+
+State = Literal["open", "stopped", "ended", "given_up"]
+_WIDTH = 256
+LIVE = 0  # the run of sums behind live answers, whose evaluation is the query's position
+
+
+@final
+@dataclass(frozen=True)
+class Event:
+    """One public event of a run; the chain covers it.
+
+    Attributes:
+        run: The run's number; 0 for the account's closing.
+        kind: begin, evaluate, stop, end, give_up or close.
+        evaluation: For evaluate, its number in the run; for stop and end, the best one.
+        query: Which weights were evaluated.
+        step: Which step of the training loop, if it was told.
+        nats: For evaluate, what other runs had said by then; for an outcome, its price.
+        detail: More of it, as JSON.
+        seeded: Whether noise comes from a test seed.
+    """
+
+    run: int
+    kind: str
+    evaluation: int | None = None
+    query: str | None = None
+    step: str | None = None
+    nats: float | None = None
+    detail: str | None = None
+    seeded: bool = False
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The detail, read."""
+        return dict(json.loads(self.detail or "{}"))
+
+    @property
+    def passes(self) -> int | None:
+        """The number of the pass it made, if it made one."""
+        number = self.content.get("pass")
+        return None if number is None else int(number)
+
+    @classmethod
+    def of_row(cls, row: Mapping[Any, Any]) -> "Event":
+        """Read a row of the events' table."""
+        return cls(**{name: row[name] for name in cls.__dataclass_fields__})
+
+
+@final
+@dataclass(frozen=True)
+class StoredRun:
+    """How a run stands; all of it is public."""
+
+    run: int
+    share: int | None
+    label: str | None
+    rule: dict[str, Any] = field(repr=False)
+    state: State
+    evaluations: int
+    passes: int
+    best: int | None
+    weights: str | None = None
+
+    @property
+    def patience(self) -> Patience | None:
+        """What stops it, if something does."""
+        stop = self.rule["stop"]
+        return None if stop is None else Patience(**stop)
+
+    @property
+    def statistic(self) -> str:
+        """The statistic that makes a pass, and decides what is best."""
+        return str(self.rule["best"])
+
+    @classmethod
+    def of_row(cls, row: Any) -> "StoredRun":
+        """Read a row of the runs' table."""
+        known = {name: row[name] for name in cls.__dataclass_fields__}
+        return cls(**known | {"rule": json.loads(row["rule"])})
+
+
+class Sums(NamedTuple):
+    """A statistic's sum of levels and sum of their squares over the whole holdout. Raw."""
+
+    total: int
+    squares: int | None
+
+    def __repr__(self) -> str:
+        return "<sealed sums>"
+
+
+def run_mark(account: str, run: int) -> str:
+    """Return the public id of a run, which no run of another account has."""
+    return first_link(f"{account}/run {run}")[:16]
+
+
+@final
+class SealedRuns:
+    """The runs of one account inside an open, exclusive transaction."""
+
+    def __init__(self, connection: sa.Connection, row: Any) -> None:
+        self._connection = connection
+        self._row = row
+        self._own = {"holdout_id": row.id}
+
+    @property
+    def closed_at(self) -> str | None:
+        """When the account was closed; None while it is open."""
+        end = self._end()
+        return None if end is None else end.closed_at
+
+    def all(self) -> list[StoredRun]:
+        """Return all runs, in the order they were begun."""
+        return read_runs(self._connection, self._row.id)
+
+    def find(self, mark: str) -> StoredRun | None:
+        """Return the run of a public id."""
+        return next((r for r in self.all() if run_mark(self._row.account, r.run) == mark), None)
+
+    def begin(self, rule: dict[str, Any], label: str | None, *, seeded: bool) -> StoredRun | None:
+        """Begin a run with the lowest free share; None if the budget has none left."""
+        runs = self.all()
+        taken = {run.share for run in runs}
+        free = (share for share in range(1, self._row.budget + 1) if share not in taken)
+        share = next(free, None)
+        if share is None:
+            return None
+        begun = StoredRun(len(runs) + 1, share, label, rule, "open", 0, 0, None)
+        row = self._own | asdict(begun) | {"rule": canonical(rule)}
+        change(self._connection, sealed_runs.insert(), row)
+        self.add(Event(begun.run, "begin", detail=canonical(rule), seeded=seeded))
+        return begun
+
+    def add(self, event: Event, *, closed: bool = False) -> None:
+        """Write an event at the end of the chain; with ``closed``, the account's last."""
+        end = self._end()
+        events, link = (0, first_link(f"{self._row.name}/runs"))
+        if end is not None:
+            events, link = end.events, end.chain
+            if end.closed_at is not None:
+                raise LedgerError("An event after closing was stopped; nothing was recorded.")
+        position, at = events + 1, now()
+        row = asdict(event) | {"asked_at": at, "version": library_version()}
+        chain = chained(link, position, row)
+        own = self._own | {"position": position}
+        change(self._connection, run_events.insert(), own | row | {"chain": chain})
+        ends = {"events": position, "chain": chain, "closed_at": at if closed else None}
+        if end is None:
+            change(self._connection, run_ends.insert(), self._own | ends)
+        else:
+            change(self._connection, run_ends.update().where(self._of(run_ends)).values(**ends))
+
+    def update(self, run: int, **columns: Any) -> None:
+        """Change how a run stands."""
+        which = self._of(sealed_runs, run)
+        change(self._connection, sealed_runs.update().where(which).values(**columns))
+
+    def evaluations_of(self, run: int, query: str) -> list[Event]:
+        """Return the evaluations of some weights in a run, oldest first."""
+        which = sa.select(run_events).where(
+            self._of(run_events, run), run_events.c.kind == "evaluate", run_events.c.query == query
+        )
+        rows = self._connection.execute(which.order_by(run_events.c.position)).mappings()
+        return [Event.of_row(row) for row in rows]
+
+    def sums(self, run: int, evaluation: int) -> dict[str, Sums]:
+        """Return the sums of one evaluation, by statistic. Raw."""
+        columns = (secret_sums.c.statistic, secret_sums.c.total, secret_sums.c.squares)
+        which = sa.select(*columns).where(
+            self._of(secret_sums, run), secret_sums.c.evaluation == evaluation
+        )
+        return {s: _sums(total, sq) for s, total, sq in self._connection.execute(which)}
+
+    def keep_sums(self, run: int, evaluation: int, sums: Mapping[str, Sums]) -> None:
+        """Keep the sums of an evaluation until closing."""
+        for statistic, own in sums.items():
+            squares = None if own.squares is None else str(own.squares)
+            row = {"statistic": statistic, "total": own.total, "squares": squares}
+            keys = self._own | {"run": run, "evaluation": evaluation}
+            change(self._connection, secret_sums.insert(), keys | row)
+
+    def erase_sums(self, run: int) -> None:
+        """Erase the sums of a run that was given up before it could have said anything."""
+        self._connection.execute(secret_sums.delete().where(self._of(secret_sums, run)))
+
+    def secret(self, run: int) -> dict[str, Any] | None:
+        """Return what the rule of an open run compares with. Raw."""
+        which = sa.select(secret_runs.c.state).where(self._of(secret_runs, run))
+        kept = self._connection.execute(which).scalar_one_or_none()
+        return None if kept is None else dict(json.loads(kept))
+
+    def keep_secret(self, run: int, state: Mapping[str, Any], *, first: bool) -> None:
+        """Write what the rule compares with: in every pass, whether or not it has changed."""
+        if first:
+            new = self._own | {"run": run, "state": _padded(state)}
+            change(self._connection, secret_runs.insert(), new)
+        else:
+            which = secret_runs.update().where(self._of(secret_runs, run))
+            change(self._connection, which.values(state=_padded(state)))
+
+    def erase_secret(self, run: int) -> None:
+        """Erase what the rule of an ended run compared with."""
+        self._connection.execute(secret_runs.delete().where(self._of(secret_runs, run)))
+
+    def close(self, *, exact: bool, seeded: bool) -> None:
+        """Publish the sums, or erase them, and end the account: no event follows."""
+        published: list[dict[str, Any]] = []
+        if exact:
+            rows = self._connection.execute(
+                sa.select(secret_sums)
+                .where(self._of(secret_sums))
+                .order_by(*secret_sums.primary_key.columns)
+            )
+            published = [dict(row) for row in rows.mappings()]
+            for row in published:
+                change(self._connection, closed_sums.insert(), row)
+        for table in (secret_sums, secret_runs):
+            self._connection.execute(table.delete().where(self._of(table)))
+        detail = canonical({"exact": exact, "sums": sums_digest(published)})
+        self.add(Event(LIVE, "close", detail=detail, seeded=seeded), closed=True)
+
+    def _end(self) -> Any:
+        return self._connection.execute(sa.select(run_ends).where(self._of(run_ends))).one_or_none()
+
+    def _of(self, table: sa.Table, run: int | None = None) -> Any:
+        own = table.c.holdout_id == self._row.id
+        return own if run is None else own & (table.c.run == run)
+
+
+def read_runs(connection: sa.Connection, holdout_id: int) -> list[StoredRun]:
+    """Read the runs of an account, in the order they were begun."""
+    own = sa.select(sealed_runs).where(sealed_runs.c.holdout_id == holdout_id)
+    rows = connection.execute(own.order_by(sealed_runs.c.run)).mappings()
+    return [StoredRun.of_row(row) for row in rows]
+
+
+@final
+@dataclass(frozen=True)
+class StoredClosing:
+    """What closing has published: all of it is public.
+
+    Attributes:
+        closed_at: When.
+        exact: Whether the sums were published, or erased.
+        runs: The sealed runs.
+        evaluations: Their evaluations, with what other runs had said by then.
+        sums: By run (0: live answers), evaluation (or position) and statistic.
+    """
+
+    closed_at: str
+    exact: bool
+    runs: list[StoredRun]
+    evaluations: list[Event]
+    sums: dict[tuple[int, int, str], Sums]
+
+
+def how_closed(connection: sa.Connection, holdout_id: int) -> Literal["open", "exact", "private"]:
+    """Return whether an account was closed, and whether its sums were published or erased."""
+    of = (run_events.c.holdout_id == holdout_id) & (run_events.c.kind == "close")
+    detail = connection.execute(sa.select(run_events.c.detail).where(of)).scalar_one_or_none()
+    if detail is None:
+        return "open"
+    return "exact" if json.loads(detail)["exact"] else "private"
+
+
+def read_closing(connection: sa.Connection, holdout_id: int) -> StoredClosing | None:
+    """Read what closing has published of an account; None while it is open."""
+    end = sa.select(run_ends.c.closed_at).where(run_ends.c.holdout_id == holdout_id)
+    closed_at = connection.execute(end).scalar_one_or_none()
+    if closed_at is None:
+        return None
+    of = run_events.c.holdout_id == holdout_id
+    chosen = sa.select(run_events).where(of).order_by(run_events.c.position)
+    events = [Event.of_row(row) for row in connection.execute(chosen).mappings()]
+    published = sa.select(closed_sums).where(closed_sums.c.holdout_id == holdout_id)
+    rows = connection.execute(published.order_by(*closed_sums.primary_key.columns)).mappings()
+    return StoredClosing(
+        closed_at=str(closed_at),
+        exact=bool(events[-1].content["exact"]),
+        runs=read_runs(connection, holdout_id),
+        evaluations=[event for event in events if event.kind == "evaluate"],
+        sums={
+            (row["run"], row["evaluation"], row["statistic"]): _sums(row["total"], row["squares"])
+            for row in rows
+        },
+    )
+
+
+def sums_digest(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a digest of published sums; unkeyed, so never of secret ones."""
+    keys = ("run", "evaluation", "statistic", "total", "squares")
+    content = [[row[key] for key in keys] for row in rows]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def _padded(state: Mapping[str, Any]) -> str:
+    """Write a secret so that its length tells nothing."""
+    return canonical(dict(state)).ljust(_WIDTH)
+
+
+def _sums(total: int, squares: str | None) -> Sums:
+    return Sums(int(total), None if squares is None else int(squares))
