@@ -16,6 +16,7 @@ less often does.
 import math
 
 from torch_holdout._shared.checks import require_whole
+from torch_holdout._shared.numeric_search import largest_whole
 
 REGRET = 0.005  # of the range: how much worse the chosen epoch may be than the best
 _DROP = 0.46
@@ -46,28 +47,31 @@ def standard_error(size: int) -> float:
     return 0.5 / math.sqrt(size)
 
 
-def lasting_budget(evaluations: int) -> int:
+def lasting_budget(evaluations: int, step: float = REGRET) -> int:
     """Return how many releases a steep start takes in a run of that many evaluations.
 
     Example:
         >>> [lasting_budget(evaluations) for evaluations in (3, 25, 50, 200, 1000, 100_000)]
-        [3, 6, 9, 20, 57, 92]
+        [3, 6, 9, 20, 55, 92]
+        >>> lasting_budget(200, step=0.01), lasting_budget(200, step=0.0025)
+        (16, 23)
     """
     require_whole("evaluations", evaluations, 1, 10**9)
-    time, most = evaluations / 45 + 0.5, _DROP / REGRET
+    time, most = evaluations / 45 + 0.5, _DROP / step
     needed = most if time >= most else time * (1 + math.log(most / time))
-    return min(evaluations, math.ceil(needed))
+    return max(1, min(evaluations, math.ceil(needed)))
 
 
-def lasting_interval(evaluations: int, budget: int) -> int:
+def lasting_interval(evaluations: int, budget: int, step: float = REGRET) -> int:
     """Return the smallest k for which a budget lasts if only each k-th evaluation is made.
 
     Example:
         >>> [lasting_interval(200, budget) for budget in (5, 10, 20)]
-        [12, 4, 1]
+        [12, 3, 1]
     """
-    fewest = (k for k in range(1, evaluations) if lasting_budget(-(-evaluations // k)) <= budget)
-    return next(fewest, evaluations)
+    require_whole("budget", budget, 1, 10**9)
+    fewer = largest_whole(lambda m: lasting_budget(m, step) <= budget, 1, evaluations)
+    return -(-evaluations // (fewer or 1))
 
 
 def lasting_records(trials: int) -> int:

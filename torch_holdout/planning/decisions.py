@@ -21,8 +21,8 @@ def sealed_tolerance(
 
     Example:
         >>> facts = {"size": 10_000, "evaluations": 200, "failure": 0.05, "statistics": 1}
-        >>> round(sealed_tolerance(runs=1, **facts), 4), round(sealed_tolerance(runs=20, **facts), 4)
-        (0.0214, 0.0247)
+        >>> [round(sealed_tolerance(runs=runs, **facts), 4) for runs in (1, 20)]
+        [0.0214, 0.0247]
         >>> round(sealed_tolerance(runs=20, stops=19, **facts), 3)
         0.08
     """
@@ -71,9 +71,7 @@ def sealed_certificate(
     )
 
 
-def _bracket(
-    evaluations: int, failure: float, runs: int, statistics: int, stops: int = 0
-) -> float:
+def _bracket(evaluations: int, failure: float, runs: int, statistics: int, stops: int = 0) -> float:
     return evaluation_bracket(
         failure=failure,
         run=runs,

@@ -1,7 +1,8 @@
-"""Before a run: which mechanism, how many releases, and what they will be worth."""
+"""Before a run: which mechanism, how many runs or releases, and what they will be worth."""
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from torch_holdout._shared.checks import (
     plain_whole,
@@ -13,14 +14,14 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.formulas import formula
-from torch_holdout._shared.text import up
 from torch_holdout.accounting import compose
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE, Certificate
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms import Mechanism
-from torch_holdout.mechanisms.base import LARGEST_EPSILON
-from torch_holdout.planning.explanation import explanation
+from torch_holdout.mechanisms import Mechanism, Sealed
+from torch_holdout.planning.decisions import sealed_certificate
+from torch_holdout.planning.explanation import explain_runs, explain_values, not_lasting
 from torch_holdout.planning.setting import LARGEST, PURPOSES, Plan, PlanPurpose, Setting
+
 
 @formula
 def plan(
@@ -67,7 +68,7 @@ def plan(
         >>> made.mechanism, round(made.certificate.tolerance, 3)
         (Ladder(step=0.005, sigma=0.0), 0.082)
         >>> plan(queries=200, budget=20, tolerance=0.05).size
-        28768
+        29327
     """
     setting = _setting(queries, failure, purpose, statistics)
     if tolerance is not None:
@@ -87,13 +88,41 @@ def plan(
     }
     setting = replace(setting, delta=delta)
     if budget is None and tolerance is None:
-        return plan_of_runs(setting, whole["size"], whole["runs"], arguments)
+        return _plan_of_runs(setting, whole["size"], whole["runs"], arguments)
     if runs is not None:
         raise InvalidArgumentError(
             "Expected `runs` (decisions) or `budget` and `tolerance` (values), but got both. A "
             "sealed run shows no values: give runs= alone, or leave it out."
         )
     return _plan_of_values(setting, whole["size"], whole["budget"], tolerance, arguments)
+
+
+def _plan_of_runs(
+    setting: Setting, size: int | None, runs: int | None, arguments: dict[str, Any]
+) -> Plan:
+    if size is None:
+        raise InvalidArgumentError(
+            "Expected `size` (how many holdout examples), or `tolerance` to find the size for."
+        )
+    setting, evaluations = replace(setting, size=size), setting.queries
+    facts = {"runs": runs or 1, "statistics": setting.statistics}
+    made = Plan(
+        mechanism=Sealed(evaluations=evaluations),
+        budget=runs or 1,
+        certificate=sealed_certificate(size, evaluations, setting.failure, **facts),
+        epsilon=math.inf,
+        min_delta=0.0,
+        patience=max(3, math.ceil(evaluations / 20)),
+        explanation="",
+        size=size,
+        queries=evaluations,
+        purpose=setting.purpose,
+        grid=setting.grid,
+        delta=setting.delta,
+        statistics=setting.statistics,
+        arguments=arguments,
+    )
+    return replace(made, explanation=explain_runs(made, setting))
 
 
 def _plan_of_values(
@@ -103,9 +132,8 @@ def _plan_of_values(
     tolerance: float | None,
     arguments: dict[str, Any],
 ) -> Plan:
-    lasting = setting.lasting_budget
-    setting = replace(setting, size=size or _needed_size(setting, tolerance, budget or lasting))
-    refusal = None
+    setting = replace(setting, size=size or _needed_size(setting, tolerance, budget))
+    lasting, refusal = setting.lasting_budget, None
     if budget is None and tolerance is not None:
         kept = setting.largest_budget(tolerance)
         budget = max(kept, lasting)
@@ -203,7 +231,7 @@ def max_queries(
 
     Example:
         >>> max_queries(size=10_000, tolerance=0.1, budget=20)
-        2141
+        4347
         >>> max_queries(size=10_000, tolerance=0.01, budget=20)
         0
     """
@@ -227,7 +255,7 @@ def _setting(
     )
 
 
-def _needed_size(setting: Setting, tolerance: float | None, budget: int) -> int:
+def _needed_size(setting: Setting, tolerance: float | None, budget: int | None) -> int:
     if tolerance is None:
         raise InvalidArgumentError(
             "Expected `size` (how many holdout examples), or `tolerance` to find the size for."

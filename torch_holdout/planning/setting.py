@@ -19,11 +19,23 @@ from torch_holdout.bounds.certificate import (
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Ladder, Mechanism, Thresholdout
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION
-from torch_holdout.planning.curves import finest_step, standard_error
+from torch_holdout.planning.curves import (
+    finest_step,
+    lasting_budget,
+    lasting_records,
+    standard_error,
+)
 
 PlanPurpose = Literal["early-stopping", "curve", "search"]
 PURPOSES = get_args(PlanPurpose)
-LARGEST = {"size": 10**12, "queries": 10**9, "budget": 10**5, "statistics": 1000, "grid": 2**31}
+LARGEST = {
+    "size": 10**12,
+    "queries": 10**9,
+    "budget": 10**5,
+    "runs": 10**5,
+    "statistics": 1000,
+    "grid": 2**31,
+}
 
 
 @final
@@ -37,11 +49,12 @@ class Plan:
 
     Attributes:
         mechanism: With its parameters, in normalised units.
-        budget: Releases.
-        certificate: However they are spent in ``queries`` queries.
-        epsilon: What they cost, at ``delta``, replacing one example.
-        min_delta: For EarlyStopping, normalised: multiply by the statistic's range.
-        patience: For EarlyStopping: evaluations without an improvement.
+        budget: Sealed runs, or releases of values (``unit``).
+        certificate: However they are spent in ``queries`` queries; for runs, if a display stops all
+            but the last.
+        epsilon: What they cost, at ``delta``, replacing one example; infinite without noise.
+        min_delta: For EarlyStopping or Patience, normalised: multiply by the statistic's range.
+        patience: For EarlyStopping or Patience: evaluations without an improvement.
         explanation: One sentence for each of these, what is not reached and what would help.
         size: Examples.
         queries: Planned; more may be asked.
@@ -52,6 +65,7 @@ class Plan:
         statistics: How many share the budget; each evaluation is one query for each of them.
         arguments: What ``plan`` was called with, which an account made from it keeps; None for
             plans of version 0.1.0.
+        refusal: Why no account can be created from it (it can be attached to one that exists).
 
     Example:
         >>> from torch_holdout import plan
@@ -75,6 +89,7 @@ class Plan:
     tolerance: float | None = None
     statistics: int = 1
     arguments: dict[str, Any] | None = field(default=None, repr=False)
+    refusal: str | None = field(default=None, repr=False)
 
     @property
     def unit(self) -> str:
@@ -107,7 +122,10 @@ def planned_arguments(given: Plan | None, **arguments: Any) -> dict[str, Any]:
                 f"Expected `{name}` to come from the plan ({getattr(given, name)!r}), but also got "
                 f"{value!r}. Give one of them; a plan for other numbers is another plan."
             )
-    return {name: getattr(given, name) for name in arguments} | {"planned": given.queries}
+    taken = {name: getattr(given, name) for name in arguments}
+    if not given.mechanism.shows_values:  # as an account that is made by hand
+        return taken | {"grid": None}
+    return taken | {"planned": given.queries}
 
 
 @final
@@ -131,6 +149,15 @@ class Setting:
     def evaluations(self) -> int:
         """How many evaluations the queries are: each is one query for each statistic."""
         return -(-self.queries // self.statistics)
+
+    @property
+    def lasting_budget(self) -> int:
+        """How many releases a steep start, or a search's series of records, takes."""
+        if self.purpose == "search":
+            needed = lasting_records(self.evaluations)
+        else:
+            needed = lasting_budget(self.evaluations, self.threshold)
+        return min(self.queries, self.statistics * needed, LARGEST["budget"])
 
     @property
     def threshold(self) -> float:
@@ -218,17 +245,20 @@ class Setting:
 
         return largest_whole(holds, 1, LARGEST["queries"]) or 0
 
-    def smallest_size(self, tolerance: float, budget: int) -> int | None:
+    def smallest_size(self, tolerance: float, budget: int | None) -> int | None:
         """Return the smallest holdout that keeps a tolerance; None if none does.
 
-        Sizes without noise are searched first, for the reason that ``largest_budget`` has.
+        Without a budget each size has the one that lasts. Sizes without noise are searched first,
+        for the reason that ``largest_budget`` has.
         """
 
         def suffices(size: int) -> bool:
-            return replace(self, size=size)._keeps(tolerance, budget)
+            other = replace(self, size=size)
+            return other._keeps(tolerance, budget or other.lasting_budget)
 
         def noisy(size: int) -> bool:
-            return self.given is None and replace(self, size=size).private(budget)
+            other = replace(self, size=size)
+            return self.given is None and other.private(budget or other.lasting_budget)
 
         # Asked first: that nothing suffices should not take a long search.
         most = LARGEST["size"]
