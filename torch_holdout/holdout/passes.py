@@ -1,5 +1,6 @@
 """One pass of a sealed run, inside the ledger's transaction: raw sums in, a decision out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.run_checks import ended_run
-from torch_holdout.holdout.run_results import Evaluation, outcome_of, said_by
+from torch_holdout.holdout.run_results import Evaluation, outcome_of
 from torch_holdout.ledger.chains import canonical
 from torch_holdout.ledger.sealed_runs import Event, SealedRuns, State, StoredRun, Sums
 from torch_holdout.mechanisms.patience import Reference, judged
@@ -83,7 +84,7 @@ class OpenedRun:
         run, runs = self.run, self.runs
         own = run.statistic in sums
         passes = run.passes + own
-        others = said_by((other for other in runs.all() if other.run != run.run), self.mechanism)
+        others = math.fsum(r.said(self.mechanism) for r in runs.all() if r.run != run.run)
         detail = canonical({"sums": sorted(new), "pass": passes if own else None})
         runs.keep_sums(run.run, number, new)
         runs.add(Event(run.run, "evaluate", number, query, step, others, detail, self.seeded))

@@ -23,7 +23,7 @@ from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.sealed_certificate import RunFacts, certify_sealed
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.holdout.results import Answer, RunStatus, Status
-from torch_holdout.holdout.run_results import said_by, shares_taken
+from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
@@ -161,7 +161,7 @@ class AccountReading:
 
     def _sealed_certificate(self, mechanism: Sealed, failure: float) -> Certificate:
         registered, runs = self._registered, self.summary.runs
-        said = {run.run: said_by([run], mechanism) for run in runs}
+        said = {run.run: run.said(mechanism) for run in runs}
         facts = [
             RunFacts(run.share, run.evaluations, math.fsum(said.values()) - said[run.run])
             for run in runs
@@ -190,7 +190,7 @@ class AccountReading:
                 evaluations=run.evaluations,
                 passes=run.passes,
                 best_evaluation=run.best,
-                nats=said_by([run], mechanism),
+                nats=run.said(mechanism),
             )
             for run in self.summary.runs
         )

@@ -70,17 +70,8 @@ def outcome_of(run: StoredRun, mechanism: Sealed, mark: str) -> Outcome | None:
         reason=reasons[run.state],
         evaluations=run.evaluations,
         passes=run.passes,
-        price=said_by([run], mechanism),
+        price=run.said(mechanism),
         run=mark,
-    )
-
-
-def said_by(runs: Iterable[StoredRun], mechanism: Sealed) -> float:
-    """Return what some runs have said so far, in nats; silence is a symbol too."""
-    return sum(
-        mechanism.price(state=run.state, passes=run.passes, patience=run.patience, best=run.best)
-        for run in runs
-        if run.share is not None
     )
 
 

@@ -19,6 +19,7 @@ from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
+from torch_holdout.ledger.run_replay import require_runs_fit
 from torch_holdout.ledger.same_data import (
     KnownData,
     data_difference,
@@ -88,6 +89,7 @@ class Ledger(OpenLedger):
                 own["spent"] = 0 if private else None
                 return self._made(connection, schema.holdouts, name, own, keyed)
             require_holdout_fits(connection, row, self.address)
+            require_runs_fit(connection, row, self.address)
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
             unlike = data_difference(connection, row, keyed)
@@ -117,6 +119,8 @@ class Ledger(OpenLedger):
             row = self._row(connection, statements.HOLDOUT, account)
             if check is not False:
                 require_holdout_fits(connection, row, self.address)
+                if self._version >= schema.WITH_SEALED:
+                    require_runs_fit(connection, row, self.address)
             return self._summary(connection, row)
 
     def known_data(self, account: str, hashes: Hashes) -> KnownData:

@@ -30,7 +30,7 @@ def holdout_problems(
     yield from _budget_problems(account)
     counted = {"queries": 0, "releases": 0, "rounds": 0, "spent": 0, "last_release": 0}
     open_rounds: set[int] = set()
-    chain = _Chain(account["name"], Entry)
+    chain = Chain(account["name"], Entry)
     for row in rows:
         yield from chain.problems(row)
         yield from check(row)
@@ -55,7 +55,7 @@ def holdout_problems(
 def records_problems(account: StoredRow, rows: Iterable[StoredRow]) -> Iterator[Problem]:
     """Yield what does not fit among charges of records: order, chain, counters, capacity."""
     counted = {"spent": 0, "queries": 0, "charges": 0, "variation": 0}
-    chain = _Chain(account["name"], ChargeEntry)
+    chain = Chain(account["name"], ChargeEntry)
     for row in rows:
         yield from chain.problems(row)
         if row["charge"] < 0 or row["queries"] < 0:
@@ -77,13 +77,13 @@ def require_holdout_fits(connection: sa.Connection, row: Any, address: str) -> N
     """
     own = stored_rows(connection, queries, row.id)
     problems = holdout_problems(row._mapping, own, lambda: secret_units(connection, row.id))
-    _raise_first(problems, row.name, address)
+    raise_first(problems, row.name, address)
 
 
 def require_records_fit(connection: sa.Connection, row: Any, address: str) -> None:
     """Raise ``LedgerError`` if an account's charges, counters and chain do not fit together."""
     own = stored_rows(connection, charges, row.id)
-    _raise_first(records_problems(row._mapping, own), row.name, address)
+    raise_first(records_problems(row._mapping, own), row.name, address)
 
 
 def stored_rows(connection: sa.Connection, table: sa.Table, identity: int) -> Iterable[StoredRow]:
@@ -103,7 +103,8 @@ def secret_units(connection: sa.Connection, identity: int) -> set[int]:
     return set(connection.execute(kept).scalars())
 
 
-def _raise_first(problems: Iterator[Problem], name: str, address: str) -> None:
+def raise_first(problems: Iterator[Problem], name: str, address: str) -> None:
+    """Raise ``LedgerError`` if there is a problem."""
     try:
         fits = next(problems, None) is None
     except UNREADABLE:
@@ -112,15 +113,16 @@ def _raise_first(problems: Iterator[Problem], name: str, address: str) -> None:
         raise damaged(name, address)
 
 
-class _Chain:
+class Chain:
     """Positions and links. After a break it goes on from the link that is stored."""
 
-    def __init__(self, name: str, entry: type[Entry | ChargeEntry]) -> None:
+    def __init__(self, name: str, entry: type[Any]) -> None:
         self._link = first_link(name)
         self._fields = (*(field.name for field in fields(entry)), "asked_at", "version")
         self._position = 0
 
     def problems(self, row: StoredRow) -> list[Problem]:
+        """Take the next row; return where it does not follow the one before."""
         problems: list[Problem] = []
         position = row["position"]
         missing = position - self._position - 1
@@ -137,6 +139,7 @@ class _Chain:
         return problems
 
     def end_problems(self, stored: str) -> Iterator[Problem]:
+        """Yield a problem if the chain does not end with the stored link."""
         if self._link != stored:
             yield None, "the last row is not the one the account ends with: rows at the end changed"
 

@@ -20,7 +20,7 @@ from torch_holdout.ledger.schema import (
     secret_sums,
 )
 from torch_holdout.ledger.statements import change
-from torch_holdout.mechanisms import Patience
+from torch_holdout.mechanisms import Patience, Sealed
 
 State = Literal["open", "stopped", "ended", "given_up"]
 _WIDTH = 256
@@ -94,6 +94,14 @@ class StoredRun:
     def statistic(self) -> str:
         """The statistic that makes a pass, and decides what is best."""
         return str(self.rule["best"])
+
+    def said(self, mechanism: Sealed) -> float:
+        """Return what it has said so far, in nats; silence is a symbol too."""
+        if self.share is None:
+            return 0.0
+        return mechanism.price(
+            state=self.state, passes=self.passes, patience=self.patience, best=self.best
+        )
 
     @classmethod
     def of_row(cls, row: Any) -> "StoredRun":

@@ -33,6 +33,7 @@ from torch_holdout.ledger.replay import (
     secret_units,
     stored_rows,
 )
+from torch_holdout.ledger.run_replay import run_problems
 from torch_holdout.mechanisms import Mechanism
 
 
@@ -97,7 +98,7 @@ class _Reader:
         self._engine = backend.reading()
         self._findings: list[Finding] = []
         self._seen = 0
-        self._with_headers = False
+        self._with_headers = self._with_sealed = False
 
     def all(self) -> Verification:
         version = self._version()
@@ -109,7 +110,11 @@ class _Reader:
             self._part(None, _label_problems)
         if self._with_headers:
             self._part(None, lambda opened: ((None, p) for p in chain_problems(opened)))
+        self._with_sealed = version >= schema.WITH_SEALED
         labels = [schema.runs, schema.refusals] if with_runs else []
+        if self._with_sealed:
+            labels += [schema.run_ends, schema.sealed_runs, schema.run_events, schema.closed_sums]
+            labels += [schema.secret_sums, schema.secret_runs]
         holdouts = self._accounts(schema.holdouts, [schema.queries, schema.thresholds, *labels])
         with_records = version >= schema.WITH_RECORDS
         records = self._accounts(schema.records, [schema.charges]) if with_records else 0
@@ -155,6 +160,8 @@ class _Reader:
                 yield from ((None, problem) for problem in terms.problems)
                 secrets = partial(secret_units, connection, identity)
                 yield from holdout_problems(account, own, secrets, terms.row_problems)
+                if self._with_sealed:
+                    yield from run_problems(connection, account)
             else:
                 yield from _capacity_problems(account)
                 yield from records_problems(account, own)
