@@ -243,7 +243,9 @@ class TestPlan:
     def test_other_mechanisms_can_be_certified(self):
         noisy = th.Ladder(step=0.005, sigma=0.0001)
         facts = {"size": 10_000, "queries": 200, "budget": 20}
-        assert th.certificate(mechanism=noisy, **facts).tolerance > th.certificate(**facts).tolerance
+        assert (
+            th.certificate(mechanism=noisy, **facts).tolerance > th.certificate(**facts).tolerance
+        )
         quiet = th.Ladder(step=0.01)
         fine, coarse = (
             th.certificate(mechanism=quiet, grid=grid, **facts).tolerance for grid in (400, 100)

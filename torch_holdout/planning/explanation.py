@@ -221,14 +221,17 @@ def print_plan(plan: Plan) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = f"A plan (purpose: {plan.purpose})"
+    shows = plan.mechanism.shows_values
+    title = f"A plan for values (purpose: {plan.purpose})" if shows else "A plan for decisions"
     table = Table(title=title, show_header=False, title_justify="left")
     shown = {
         "holdout examples": f"{plan.size:,}",
-        "queries": f"{plan.queries:,} ({counted(plan.statistics, 'statistic')})",
+        "queries" if shows else "evaluations of a run": (
+            f"{plan.queries:,} ({counted(plan.statistics, 'statistic')})"
+        ),
         "mechanism": _brief(plan.mechanism.identity()),
         "budget": counted(plan.budget, plan.unit),
-        **({"grid": f"{plan.grid} intervals"} if plan.mechanism.shows_values else {}),
+        **({"grid": f"{plan.grid} intervals"} if shows else {}),
         "certificate": "nothing"
         if plan.certificate.vacuous
         else f"+-{up(plan.certificate.tolerance)} (normalised)",
@@ -249,6 +252,6 @@ def _brief(mechanism: dict[str, Any]) -> str:
     parameters = ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in mechanism.items()
-        if name != "kind" and value != {}
+        if name != "kind" and value not in ({}, None)
     )
     return f"{str(mechanism['kind']).capitalize()}: {parameters}"
