@@ -137,7 +137,7 @@ class TestPlan:
     def test_a_table_and_a_sentence_each(self):
         found = run("plan", "--size", "10000", "--queries", "200", "--budget", "20")
         assert (found.returncode, found.stderr) == (0, "")
-        for words in ("Ladder", "20 releases", "+-0.0825", "min_delta", "patience", "epsilon"):
+        for words in ("Ladder", "20 releases", "+-0.0824", "min_delta", "patience", "epsilon"):
             assert words in found.stdout
         for start in ("- Mechanism:", "- Budget:", "- Certificate:", "- Privacy:"):
             assert start in found.stdout
@@ -153,7 +153,7 @@ class TestPlan:
 
     def test_runs_are_planned_for_decisions(self):
         found = call("plan", "--size", "10000", "--queries", "200", "--runs", "20")
-        for words in ("A plan for decisions", "20 runs", "+-0.0247", "display", "+-0.0825"):
+        for words in ("A plan for decisions", "20 runs", "+-0.0247", "display", "+-0.0824"):
             assert words in found.stdout
         alone = json.loads(call("plan", "--size", "10000", "--queries", "200", "--json").stdout)
         assert (alone["mechanism"]["kind"], alone["budget"]) == ("sealed", 1)
@@ -161,8 +161,8 @@ class TestPlan:
     def test_the_other_way_round(self):
         size = json.loads(call("plan", "--queries", "200", "--tolerance", "0.05", "--json").stdout)
         assert size["size"] == torch_holdout.plan(queries=200, tolerance=0.05).size
-        budget = call("plan", "--size", "20000", "--queries", "99", "--tolerance", ".05", "--json")
-        assert json.loads(budget.stdout)["certificate"]["tolerance"] <= 0.05
+        budget = call("plan", "--size", "20000", "--queries", "99", "--tolerance", ".06", "--json")
+        assert json.loads(budget.stdout)["certificate"]["tolerance"] <= 0.06
 
     def test_says_when_nothing_useful_can_be_certified(self):
         found = call("plan", "--size", "100", "--queries", "200", "--budget", "20")

@@ -134,7 +134,7 @@ def plan(
         int,
         typer.Option(
             metavar="N",
-            help="Evaluations of a run; for values all queries: epochs or trials, times statistics.",
+            help="Evaluations of a run; for values: epochs or trials, times statistics.",
         ),
     ],
     size: Annotated[
