@@ -17,7 +17,7 @@ VAULT = 0.2  # of the size, suggested for one final number
 def explain_runs(plan: Plan, setting: Setting) -> str:
     """Return the sentences of a plan for decisions."""
     claim, runs = plan.certificate, plan.budget
-    facts = _sealed(setting) | {"evaluations": plan.queries}
+    facts = _run_facts(setting) | {"evaluations": plan.queries}
     sentences = [
         "Mechanism: Sealed; a run shows when it stops and which evaluation was its best, closing "
         "shows every value.",
@@ -121,7 +121,7 @@ def not_lasting(setting: Setting, tolerance: float, kept: int) -> str:
     )
 
 
-def _sealed(setting: Setting) -> dict[str, Any]:
+def _run_facts(setting: Setting) -> dict[str, Any]:
     evaluations = setting.evaluations
     return {
         "size": setting.size,
@@ -132,7 +132,7 @@ def _sealed(setting: Setting) -> dict[str, Any]:
 
 
 def _decisions(setting: Setting) -> str:
-    certified = f"would certify +-{up(sealed_tolerance(**_sealed(setting), runs=1))}"
+    certified = f"would certify +-{up(sealed_tolerance(**_run_facts(setting), runs=1))}"
     way = f"(runs=1, queries={setting.evaluations})"
     if setting.purpose == "search":
         return f"Trials that need no values, as those of a random sampler, {way} {certified}"

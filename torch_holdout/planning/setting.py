@@ -123,6 +123,7 @@ def planned_arguments(given: Plan | None, **arguments: Any) -> dict[str, Any]:
                 f"{value!r}. Give one of them; a plan for other numbers is another plan."
             )
     taken = {name: getattr(given, name) for name in arguments}
+    taken |= {"plan_arguments": given.arguments, "refusal": given.refusal}
     if not given.mechanism.shows_values:  # as an account that is made by hand
         return taken | {"grid": None}
     return taken | {"planned": given.queries}
