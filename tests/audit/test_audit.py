@@ -35,7 +35,7 @@ def test_exact_laws():
     assert [row.subject for row in rows if not row.right] == []
     claims = [row for row in rows if not row.twin and row.what != "two units values"]
     assert all(row.measured > 0.99 * row.claimed for row in claims)  # the claims are tight
-    assert {row.subject for row in rows if row.twin} == TWINS - {"budget off by one"}
+    assert {row.subject for row in rows if row.twin} >= TWINS - {"budget off by one"}
 
 
 def test_budgets():

@@ -54,10 +54,10 @@ def closing_of(
         statistics = registered.statistics
         runs: list[ClosedRun] = []
         if isinstance(reading.mechanism, Sealed):
-            found = _sealed(reading, reading.mechanism, stored, failure)
+            found = _sealed_values(reading, reading.mechanism, stored, failure)
             runs = [_closed_run(run, reading.mechanism, account) for run in stored.runs]
         else:
-            found = _live(reading, stored, answers, failure)
+            found = _live_values(reading, stored, answers, failure)
         return Closing(
             name=reading.summary.name,
             size=registered.size,
@@ -71,7 +71,7 @@ def closing_of(
         )
 
 
-def _sealed(
+def _sealed_values(
     reading: AccountReading, mechanism: Sealed, stored: StoredClosing, failure: float
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered
@@ -95,7 +95,7 @@ def _sealed(
             yield _value(name, statistic, registered.resolution, event.run, number, sums, bracket)
 
 
-def _live(
+def _live_values(
     reading: AccountReading, stored: StoredClosing, answers: Sequence[Recorded], failure: float
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered
