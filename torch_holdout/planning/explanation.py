@@ -11,6 +11,7 @@ from torch_holdout.planning.curves import lasting_interval
 from torch_holdout.planning.decisions import sealed_size, sealed_tolerance
 from torch_holdout.planning.setting import Plan, Setting
 
+_SLOW = 3  # how much longer the start of a slow run was, measured as in ``curves``
 VAULT = 0.2  # of the size, suggested for one final number
 
 
@@ -85,6 +86,10 @@ def explain_values(plan: Plan, setting: Setting) -> str:
         )
     if plan.budget < setting.lasting_budget:
         sentences.append(_burning(plan.budget, setting))
+    elif plan.purpose != "search" and plan.budget < min(
+        plan.queries, _SLOW * setting.lasting_budget
+    ):
+        sentences.append(_slow(plan.budget, setting))
     if plan.refusal is None:
         sentences.append(f"{_decisions(setting)}.")
     else:
@@ -153,6 +158,15 @@ def _burning(budget: int, setting: Setting) -> str:
         f"A steep start can spend this budget: runs of {counted(evaluations, 'evaluation')} took "
         f"up to {lasting} releases at this step. Validate every {_ordinal(every)} time only, and "
         f"plan for queries={fewer}."
+    )
+
+
+def _slow(budget: int, setting: Setting) -> str:
+    fewer = -(-setting.evaluations // _SLOW) * setting.statistics
+    rarely = replace(setting, queries=fewer).certificate(budget).tolerance
+    return (
+        f"A network that learns slowly takes up to {_SLOW} times the releases. If yours does, "
+        f"validate every {_ordinal(_SLOW)} time: queries={fewer} would certify +-{up(rarely)}."
     )
 
 
