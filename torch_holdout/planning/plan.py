@@ -178,7 +178,7 @@ def certificate(
     """Return what all releases will be worth, however the budget is spent in ``queries`` queries.
 
     Arguments are those of ``plan``; ``mechanism`` takes the place of the one that a plan for the
-    purpose has, ``grid`` (answer intervals) that of 4 sqrt(size), rounded up.
+    purpose has, on a grid of 4 sqrt(size) intervals, rounded up, unless ``grid`` is given.
 
     Example:
         >>> round(certificate(size=1000, queries=200, budget=20).tolerance, 2)

@@ -194,7 +194,12 @@ class Setting:
 
     @property
     def grid(self) -> int:
-        """Steps of the threshold or a little less; of half of it for trials and curves."""
+        """Steps of the threshold or a little less, of half of it for trials and curves.
+
+        For a mechanism that is given: of half the worst-case standard error.
+        """
+        if self.given is not None:
+            return self.intervals or math.ceil(4 * math.sqrt(self.size))
         halves = 1 if self.purpose == "early-stopping" else 2
         return self.intervals or math.ceil(halves / self.threshold)
 
