@@ -102,11 +102,7 @@ def opens_raw(source):
 
 
 def names_raw(text):
-<<<<<<< HEAD
-    """Whether the attribute is named, as getattr and vars would; ``th_sealed_runs`` is a table."""
-=======
     """Whether an attribute is named, as getattr and vars would; ``th_sealed_runs`` is a table."""
->>>>>>> w-house
     return re.search(r"\b(_sealed|_squares|_squares_beyond)\b", text) is not None
 
 
