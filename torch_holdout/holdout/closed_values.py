@@ -105,8 +105,15 @@ def _live(
         sums = stored.sums.get((LIVE, position, name))
         if sums is None:
             known = reading.interval(answer, before, failure)
-            own = {"value": answer.value, "low": known.low, "high": known.high, "exact": False}
-            yield ClosedValue(run=LIVE, evaluation=position, statistic=name, **own)
+            yield ClosedValue(
+                run=LIVE,
+                evaluation=position,
+                statistic=name,
+                value=answer.value,
+                low=known.low,
+                high=known.high,
+                exact=False,
+            )
             continue
         bracket = position_bracket(
             reading.transcript, reading.channels, name, position, before, failure
