@@ -195,6 +195,11 @@ class Run:
         asked = Question(sums, query, guesses_for(sums, None), False)
         without_trace(lambda: self._ask(asked, OpenedRun.recall))
 
+    @property
+    def _weights_path(self) -> str | None:
+        """Where the file of the best weights is, if one was written."""
+        return self._stored().weights if self._mark is not None else None
+
     def _keep_weights(self, path: str) -> None:
         """Record where the file of the best weights is."""
         access = self._access

@@ -11,7 +11,6 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor, nn
 
-from torch_holdout._fingerprints.weights import is_sharded
 from torch_holdout.holdout.passes import Passed
 
 _EXTRA = "_extra_state"  # how torch names what modules save beside tensors
@@ -115,7 +114,7 @@ class TwoBuffers:
 
 @final
 class Ring:
-    """Files of the last passes, each written in turn; the best of a run with patience is among them.
+    """Files of the last passes, written in turn; the best of a run with patience is among them.
 
     They outlive the process. Their names are slots' numbers, and every pass writes one.
 
@@ -192,10 +191,8 @@ def lent(module: nn.Module, weights: Weights) -> Iterator[None]:
 
 def whole_state(module: nn.Module) -> dict[str, Any]:
     """Return a module's state in CPU memory; shards are put together, so every rank must ask."""
-    sharded = is_sharded(module)
-    with torch.no_grad():
-        state = module.state_dict()
-        return {key: _whole(value) if sharded else value for key, value in state.items()}
+    with torch.inference_mode(False), torch.no_grad():
+        return {key: _whole(value) for key, value in module.state_dict().items()}
 
 
 def write_private(path: Path, content: Any) -> None:
@@ -225,4 +222,6 @@ def _copied(tensor: Tensor, spare: Tensor | None) -> Tensor:
 
 def _whole(value: Any) -> Any:
     gather = getattr(value, "full_tensor", None)
-    return value if gather is None else gather()
+    whole = value if gather is None else gather()
+    # A copy, because a view would be written with all of its storage.
+    return whole.detach().to("cpu", copy=True) if isinstance(whole, Tensor) else whole
