@@ -11,7 +11,8 @@ from torch_holdout._fingerprints.weights import LANES
 from torch_holdout.holdout.gathering import Count, Gathered, RankRow
 
 NUMBER = st.integers(-(2**63), 2**63 - 1)
-COUNT = st.builds(Count, NUMBER, st.integers(0, 2**40), st.integers(0, 2**40), NUMBER)
+EXAMPLES = st.integers(0, 2**40)
+COUNT = st.builds(Count, NUMBER, EXAMPLES, EXAMPLES, NUMBER, NUMBER, NUMBER)
 LOOK = st.tuples(*[NUMBER] * LANES)
 
 
@@ -62,14 +63,15 @@ class TestWire:
 
     @pytest.mark.parametrize("field", ["holdout", "guess", "lanes", "confirm", "structure"])
     def test_twin_that_swaps_a_field_is_caught(self, field):
-        row = RankRow((Count(1, 2, 3, 4),), (Count(5, 6, 7, 8),), (7, 8), (9, 10), 11, True)
+        counts = (Count(1, 2, 3, 4, 5, 6),), (Count(7, 8, 9, 10, 11, 12),)
+        row = RankRow(*counts, (7, 8), (9, 10), 11, True)
         partner = {"holdout": "guess", "guess": "holdout", "lanes": "confirm", "confirm": "lanes"}
         other = getattr(row, partner[field]) if field in partner else 12
         assert RankRow.unpack(packed(replace(row, **{field: other})).tolist(), 1) != row
 
     def test_it_goes_to_the_device_that_one_part_is_on(self):
         parts = dict.fromkeys(("lanes", "confirm"), torch.zeros(LANES, dtype=torch.int64))
-        count = torch.zeros(4, dtype=torch.int64)
+        count = torch.zeros(len(Count._fields), dtype=torch.int64)
         away = count.to("meta")
         sent = RankRow.pack(holdout=[count], guess=[away], **parts, structure=0, failed=False)
         assert sent.device.type == "meta"

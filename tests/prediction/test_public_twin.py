@@ -296,8 +296,8 @@ def test_validation_cannot_tell_neighbours_apart_either(name, tmp_path):
         url = f"sqlite:///{tmp_path}/{place}.db"
         predictor = predictor_of(FAILURES[name], scale, SoftMajority(eta=0.2), ledger=url)
         holdout = th.ReusableHoldout(
-            url, name="val", size=6, statistics={"acc": th.ZeroOne()}, budget=5,
-            mechanism=th.Ladder(step=0.02, sigma=0.5),
+            url, name="val", size=6, budget=5, mechanism=th.Ladder(step=0.02, sigma=0.5),
+            statistics={"acc": th.BoundedMean(0.0, 1.0, mode="max")},
         )  # fmt: skip
         for bound in (1.0, 0.15):
             x = torch.cat([asked(1.0), asked(bound)])

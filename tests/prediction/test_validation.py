@@ -14,6 +14,7 @@ from torch_holdout.prediction.validation import expected_accuracy, step_charge
 from support.builders.members import Members, queries
 
 LADDER = th.Ladder(step=0.02, sigma=0.1)
+SOFT_ACCURACY = th.BoundedMean(0.0, 1.0, mode="max")
 
 
 def setup(tmp_path, mechanism=LADDER, *, epsilon=50.0, eta=0.2, budget=5, size=40, **options):
@@ -26,7 +27,7 @@ def setup(tmp_path, mechanism=LADDER, *, epsilon=50.0, eta=0.2, budget=5, size=4
         ledger=options.pop("ledger", url),
         name="records",
     )
-    statistics = {"val_acc": th.ZeroOne(), "val_loss": th.BoundedMean(0.0, 5.0)}
+    statistics = {"val_acc": SOFT_ACCURACY, "val_loss": th.BoundedMean(0.0, 5.0)}
     holdout = th.ReusableHoldout(
         url, name="val", size=size, statistics=statistics, mechanism=mechanism, budget=budget
     )
@@ -94,7 +95,7 @@ def test_a_seeded_holdout_protects_no_training_record(tmp_path):
     predictor, _, loader = setup(tmp_path)
     seeded = th.ReusableHoldout(
         f"sqlite:///{tmp_path}/both.db", name="seeded", size=40, budget=5, seed=1,
-        statistics={"val_acc": th.ZeroOne()}, mechanism=LADDER,
+        statistics={"val_acc": SOFT_ACCURACY}, mechanism=LADDER,
     )  # fmt: skip
     with pytest.raises(InvalidArgumentError, match="seed"):
         predictor.validate(seeded, "val_acc", loader, query="run 1")

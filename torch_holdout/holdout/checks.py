@@ -13,6 +13,7 @@ from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.records import Debit
+from torch_holdout.ledger.registration import before_zero_one
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.statistics import SealedSums, Statistic
 
@@ -163,5 +164,6 @@ def _require_sums(registration: Registration, owner: tuple[str, ...], sums: Seal
 
 def query_key(statistic: Statistic, query: str) -> str:
     """Return the key under which the ledger finds a query of a statistic again."""
-    identity = f"{sorted(statistic.identity().items())}|{statistic.source()}|{query}"
-    return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()
+    identity = sorted(before_zero_one(statistic.identity()).items())
+    text = f"{identity}|{statistic.source()}|{query}"
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

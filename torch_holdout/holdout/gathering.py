@@ -17,18 +17,24 @@ from torch_holdout.holdout.registration import Registration
 from torch_holdout.statistics import SealedSums
 
 Columns = tuple[Tensor, ...]
+_NO_SQUARES = -1  # on the wire, where the squares are not kept
 
 
 class Count(NamedTuple):
-    """A sum of levels (0 for rows, which are added up later) and the examples it is made of."""
+    """Sums of levels (0 for rows, which are added up later) and the examples they are made of."""
 
     total: int
     kept: int
     seen: int  # with a sampler's padding
     beyond: int = 0  # the sum of levels of what was seen and not kept
+    squares: int = _NO_SQUARES  # the sum of squared levels
+    squares_beyond: int = 0  # of what was seen and not kept
 
     def __repr__(self) -> str:
         return "<sealed count>"
+
+
+_COUNTED = len(Count._fields)
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,8 +77,8 @@ class RankRow:
         """Read back what ``pack`` has laid out for that many statistics."""
         rest = iter(numbers)
         row = cls(
-            holdout=tuple(Count(*islice(rest, 4)) for _ in range(statistics)),
-            guess=tuple(Count(*islice(rest, 4)) for _ in range(statistics)),
+            holdout=tuple(Count(*islice(rest, _COUNTED)) for _ in range(statistics)),
+            guess=tuple(Count(*islice(rest, _COUNTED)) for _ in range(statistics)),
             lanes=tuple(islice(rest, LANES)),
             confirm=tuple(islice(rest, LANES)),
             structure=next(rest),
@@ -90,6 +96,7 @@ class Reading:
     total: int
     guess: Fraction | None
     query: str
+    squares: int | None = None  # the sum of squared levels, where it is kept
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,6 +132,15 @@ class Gathered:
             return counts[0].total + counts[0].beyond
         return sum(count.total for count in counts)
 
+    def squares(self, name: str) -> int | None:
+        """Return the holdout's sum of squared levels, as ``total``; None where it is not kept."""
+        counts = self._counts(name)
+        if any(count.squares == _NO_SQUARES for count in counts):
+            return None
+        if name in self.copied:
+            return counts[0].squares + counts[0].squares_beyond
+        return sum(count.squares for count in counts)
+
     def values_per_example(self, name: str, size: int) -> int | None:
         """Return k if each rank has seen exactly k values for each of its examples, else None."""
         counts, world = self._counts(name), len(self.rows)
@@ -154,8 +170,12 @@ class Gathered:
         return several and all(count.seen == size for count in counts)
 
     def alike(self, name: str) -> bool:
-        """Whether the ranks' sums over all that they have seen are the same integer."""
-        return len({count.total + count.beyond for count in self._counts(name)}) == 1
+        """Whether the ranks' sums over all that they have seen are the same integers."""
+        sums = {
+            (count.total + count.beyond, count.squares + count.squares_beyond)
+            for count in self._counts(name)
+        }
+        return len(sums) == 1
 
     def guess(self, name: str, resolution: int) -> Fraction | None:
         """Return the normalised mean of the training examples, if a rank has some."""
@@ -178,7 +198,7 @@ class Gathered:
                 largest = registration.units(name) * levels
                 guess = Fraction(statistic.total(training, levels), largest)
         query = asked.query if isinstance(asked.query, str) else asked.query.query(self.lanes)
-        return Reading(total, guess, query)
+        return Reading(total, guess, query, self.squares(name))
 
     def _counts(self, name: str) -> list[Count]:
         place = self.names.index(name)
@@ -299,13 +319,23 @@ def _columns(sums: object) -> Columns:
 
 
 def _count(sums: object) -> Tensor:
+    """Return the fields of a ``Count`` in one tensor, on the sums' device."""
     if not isinstance(sums, SealedSums):
-        return torch.zeros(4, dtype=torch.int64)
+        return torch.tensor(Count(0, 0, 0))
+    squares = 0 if sums.keeps_squares else _NO_SQUARES
     if sums._sealed is None:  # nothing yet, or rows that are added up after the pass
-        return torch.tensor([0, sums._kept, sums._seen, 0])
-    counts = sums._sealed.new_tensor([sums._kept, sums._seen])
-    beyond = torch.zeros_like(sums._sealed) if sums._beyond is None else sums._beyond
-    return torch.cat([sums._sealed.view(1), counts, beyond.to(counts.device).view(1)])
+        return torch.tensor(Count(0, sums._kept, sums._seen, squares=squares))
+    known = sums._sealed.new_tensor([sums._kept, sums._seen, 0, squares])
+    kept, seen, nothing, no_squares = known.unbind()
+    beyond, squares_kept, squares_beyond = (
+        otherwise if total is None else total.to(known.device)
+        for total, otherwise in (
+            (sums._beyond, nothing),
+            (sums._squares, no_squares),
+            (sums._squares_beyond, nothing),
+        )
+    )
+    return torch.stack([sums._sealed, kept, seen, beyond, squares_kept, squares_beyond])
 
 
 def _weights(query: object) -> tuple[Tensor, Tensor, int]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, Literal, TypeVar, final
 
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError
 from torch_holdout.ledger.chains import canonical, damaged
@@ -60,7 +60,14 @@ class StoredStatistic:
     @property
     def counts_examples(self) -> bool:
         """Whether every example is a unit."""
-        return bool(self.content.get("kind") == "bounded_mean")
+        return self.interval_kind != "blocks"
+
+    @property
+    def interval_kind(self) -> Literal["zero_one", "mean", "blocks"]:
+        """Which interval a closed account has: exact, by moments, or for any bounded units."""
+        if self.content.get("kind") == "zero_one":
+            return "zero_one"
+        return "mean" if self.content.get("kind") == "bounded_mean" else "blocks"
 
     @property
     def has_grid(self) -> bool:
@@ -162,6 +169,7 @@ def merged(
     ``unlike`` says how the data that the account is opened with differs, if it does; ``lenient``
     allows statistics that are stored and not given.
     """
+    given = _as_stored(given, stored)
     known = {_part(statistic, row.queries) for statistic in stored.statistics.values()}
     added = {
         name: statistic
@@ -180,6 +188,34 @@ def merged(
         wanted = wanted | {"statistics": whole.content["statistics"] | wanted["statistics"]}
     require_same(row, whole.content, wanted, unlike)
     return whole
+
+
+def before_zero_one(identity: dict[str, Any]) -> dict[str, Any]:
+    """Return a statistic's identity as it was when ``ZeroOne`` was stored as a bounded mean.
+
+    Accounts of that time keep it for good, and with it the interval of a mean; the keys of queries
+    are made from it, so that their answers are found again.
+
+    Example:
+        >>> before_zero_one({"kind": "zero_one", "low": 0.0, "high": 1.0, "mode": "max"})
+        {'kind': 'bounded_mean', 'low': 0.0, 'high': 1.0, 'mode': 'max'}
+    """
+    return identity | {"kind": "bounded_mean"} if identity.get("kind") == "zero_one" else identity
+
+
+def _as_stored(given: StoredRegistration, stored: StoredRegistration) -> StoredRegistration:
+    """Return what is given, with the kind that ``ZeroOne`` has in the stored registration."""
+    old = {
+        name: StoredStatistic(before_zero_one(statistic.content))
+        for name, statistic in given.statistics.items()
+        if name in stored.statistics and _same_mean(stored.statistics[name], statistic)
+    }
+    return given.with_statistics(old)
+
+
+def _same_mean(stored: StoredStatistic, given: StoredStatistic) -> bool:
+    mean, old = stored.content, before_zero_one(given.content)
+    return all(mean.get(key) == old.get(key) for key in ("kind", "low", "high", "mode"))
 
 
 def _part(statistic: StoredStatistic, queries: int) -> object:

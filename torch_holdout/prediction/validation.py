@@ -26,7 +26,7 @@ from torch_holdout.holdout.results import Answer
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Voters
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
 from torch_holdout.prediction.records import TrainingRecords
-from torch_holdout.statistics import BoundedMean
+from torch_holdout.statistics import BoundedMean, ZeroOne
 
 
 def validate(
@@ -53,7 +53,8 @@ def validate(
         mechanism: A ``SoftMajority``.
         records: The training records' account, in the holdout's ledger.
         holdout: The holdout; its mechanism must not compare with training values.
-        name: A statistic of it with bounds 0 and 1, larger is better, e.g. ``th.ZeroOne()``.
+        name: A statistic of it for soft values between 0 and 1, larger is better:
+            ``th.BoundedMean(0.0, 1.0, mode="max")``.
         loader: The holdout's examples, batches of inputs and labels, each example once.
         query: A public name of the model, e.g. a run and an epoch: the same name is the same
             answer, free. The weights must not name it, because whether two trainings gave the same
@@ -149,12 +150,15 @@ def step_charge(
             "published without noise. Use guess='last', a Ladder or an answering mechanism."
         )
     statistic = holdout.statistics.get(name) if isinstance(name, str) else None
-    accuracy = isinstance(statistic, BoundedMean) and statistic.per_example is None
+    soft = isinstance(statistic, BoundedMean) and not isinstance(statistic, ZeroOne)
+    accuracy = soft and cast(BoundedMean, statistic).per_example is None
     scale = None if statistic is None else (statistic.low, statistic.high, statistic.mode)
     if not accuracy or scale != (0.0, 1.0, "max"):
         raise InvalidArgumentError(
-            f"Expected {shown(name)} to be a statistic with bounds 0 and 1 where larger is better, "
-            f"such as th.ZeroOne(), among {list(holdout.statistics)}."
+            f"Expected {shown(name)} to take values between the bounds 0 and 1 where larger is "
+            f"better, as an expected accuracy is, but it is not such a statistic among "
+            f"{list(holdout.statistics)}. Register th.BoundedMean(0.0, 1.0, mode='max'); ZeroOne "
+            f"takes 0 and 1 only. Nothing was charged."
         )
     members = records.neighbours.members_changed
     shift = members * expected_accuracy_sensitivity(eta) + 1 / holdout.accumulator(name).resolution

@@ -87,11 +87,17 @@ class ZeroOne(BoundedMean):
     """Accuracy: 1 for a right prediction, 0 for a wrong one.
 
     ``update(predictions, target)`` takes logits ``[B, C]`` or classes ``[B]``;
-    ``update(correct)`` takes the comparison itself.
+    ``update(correct)`` takes the comparison itself, as booleans or integers. Floating values are
+    refused: soft ones belong to ``BoundedMean(0.0, 1.0, mode="max")``.
+
+    Guarantee:
+        Every example counts as exactly 0 or 1 (integers below 0 as 0, above 1 as 1), so the number
+        of right ones is binomial. The ledger registers this kind, and a closed account has the
+        exact interval of Clopper and Pearson (1934).
 
     Example:
-        >>> ZeroOne()
-        ZeroOne()
+        >>> import torch
+        >>> ZeroOne().accumulator(resolution=1).update(torch.tensor([True, False]))
         >>> ZeroOne().mode
         'max'
     """
@@ -102,6 +108,10 @@ class ZeroOne(BoundedMean):
     def __repr__(self) -> str:
         return "ZeroOne()"
 
+    def identity(self) -> dict[str, Any]:
+        """Return kind, bounds and mode."""
+        return super().identity() | {"kind": "zero_one"}
+
     def source(self) -> str:
         """Return the statistic's name."""
         return "zero_one"
@@ -109,7 +119,16 @@ class ZeroOne(BoundedMean):
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if len(arguments) + len(named) == 2:
             return _called(_correct, arguments, named)
-        return super()._values(arguments, named)
+        values = super()._values(arguments, named)
+        if values.is_floating_point():  # the type decides, never a value
+            raise InvalidArgumentError(
+                f"Expected booleans or integers, one for each example, but got {values.dtype}. "
+                f"Drop .float():\n"
+                f"-    (logits.argmax(1) == y).float()\n"
+                f"+    logits.argmax(1) == y\n"
+                f"For soft values use th.BoundedMean(0.0, 1.0, mode='max'). Nothing was charged."
+            )
+        return values
 
 
 @final

@@ -11,6 +11,8 @@ from torch_holdout.errors import InvalidArgumentError, SealedValueError
 from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.made_up import Column
 
+_LARGEST_SQUARES = 2**62  # as for sums: one more batch cannot overflow 64 bits
+
 
 class SealedSums(ABC):
     """A raw sum on the device; it can only be added to and handed to the door.
@@ -30,8 +32,8 @@ class SealedSums(ABC):
     """
 
     __slots__ = (
-        "_beyond", "_kept", "_rows", "_sealed", "_seen", "identity", "limit", "owner", "resolution",
-        "size", "world",
+        "_beyond", "_kept", "_rows", "_sealed", "_seen", "_squares", "_squares_beyond", "identity",
+        "limit", "owner", "resolution", "size", "world",
     )  # fmt: skip
 
     def __init__(self, identity: dict[str, Any], resolution: int) -> None:
@@ -45,7 +47,14 @@ class SealedSums(ABC):
         self.limit: int | None = None
         self._sealed: Tensor | None = None
         self._beyond: Tensor | None = None  # of the examples after the limit
+        self._squares: Tensor | None = None
+        self._squares_beyond: Tensor | None = None
         self._rows: list[tuple[Tensor, ...]] = []
+
+    @property
+    def keeps_squares(self) -> bool:
+        """Whether the sum of squared levels is kept too."""
+        return False
 
     @abstractmethod
     def update(self, *arguments: Any, **named: Any) -> None:
@@ -78,7 +87,10 @@ class SealedSums(ABC):
 
 @final
 class SummedLevels(SealedSums):
-    """Sums of integer levels, one level per example."""
+    """Sums of integer levels, one level per example, and of their squares.
+
+    The squares are kept if the registered size bounds their sum below 2^62.
+    """
 
     __slots__ = ("_levels",)
 
@@ -91,14 +103,24 @@ class SummedLevels(SealedSums):
         super().__init__(identity, resolution)
         self._levels = levels
 
+    @property
+    def keeps_squares(self) -> bool:
+        """Whether the sum of squared levels is kept too: it must fit into 64 bits."""
+        return self.size is not None and self.size * self.resolution**2 < _LARGEST_SQUARES
+
     def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""
         levels = self._levels(arguments, named, self.resolution).clamp(0, self.resolution)
         kept = self._keep(len(levels))
-        self._sealed = _added(self._sealed, levels.narrow(0, 0, kept).sum())
         if kept < len(levels):
-            rest = levels.narrow(0, kept, len(levels) - kept).sum()
-            self._beyond = _added(self._beyond, rest)
+            rest = levels.narrow(0, kept, len(levels) - kept)
+            levels = levels.narrow(0, 0, kept)
+            self._beyond = _added(self._beyond, rest.sum())
+            if self.keeps_squares:
+                self._squares_beyond = _added(self._squares_beyond, (rest * rest).sum())
+        self._sealed = _added(self._sealed, levels.sum())
+        if self.keeps_squares:
+            self._squares = _added(self._squares, (levels * levels).sum())
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.
@@ -109,6 +131,8 @@ class SummedLevels(SealedSums):
         self._seen += examples
         self._kept += examples
         self._sealed = _added(self._sealed, (levels * counts).sum())
+        if self.keeps_squares:
+            self._squares = _added(self._squares, (levels * levels * counts).sum())
 
 
 @final
