@@ -15,9 +15,9 @@ class Answer:
     """A published value.
 
     Attributes:
-        value: In the statistic's own units; NaN when exhausted.
+        value: In the statistic's own units; NaN when exhausted or sealed.
         kind: ``"release"`` (read the holdout, cost one), ``"guess"`` (free), ``"repeat"`` (the
-            stored answer, free) or ``"exhausted"`` (no answer).
+            stored answer, free), ``"exhausted"`` (no answer) or ``"sealed"`` (none before closing).
         budget_left: Releases that may still be made.
         source: Its first kind, ``"release"`` or ``"guess"``; None when exhausted. Only releases may
             become a claim.
@@ -32,7 +32,7 @@ class Answer:
     """
 
     value: float
-    kind: Literal["release", "guess", "repeat", "exhausted"]
+    kind: Literal["release", "guess", "repeat", "exhausted", "sealed"]
     budget_left: int
     source: Literal["release", "guess"] | None = None
     position: int | None = field(default=None, repr=False, compare=False)

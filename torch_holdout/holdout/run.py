@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NoReturn, final
+from typing import Any, NoReturn, final
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_text
@@ -100,6 +100,10 @@ class Run:
             return None
         return outcome_of(self._stored(), self._mechanism, self._mark)
 
+    def belongs_to(self, address: str, name: str) -> bool:
+        """Whether it is a run of the holdout of that name in that ledger."""
+        return (self._access.ledger.address, self._access.registration.name) == (address, name)
+
     def evaluate(
         self,
         sums: Mapping[str, SealedSums],
@@ -148,6 +152,12 @@ class Run:
             self.end()
         elif issubclass(kind, Exception) and is_free(stored):
             self.give_up()
+
+    def __copy__(self) -> "Run":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Run":
+        return self
 
     def __repr__(self) -> str:
         return f"<run {self._mark or 'not begun'} of holdout {self._access.registration.name!r}>"

@@ -1,5 +1,6 @@
 """``ReusableHoldoutMetric``: a torchmetrics metric whose value is an answer of the holdout."""
 
+import math
 import os
 import sys
 import threading
@@ -27,12 +28,17 @@ from torch_holdout.errors import (
 )
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
+from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import SealedSums
 from torch_holdout.training.first_look.marking import Look, is_marked
-from torch_holdout.training.requirements import budget_spent, require_eval
+from torch_holdout.training.requirements import budget_spent, require_eval, require_run
 
 _FRAMES_TO_LOOK_AT = 8
 _TRAINERS = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+_RESULTS = tuple(
+    f"{package}.trainer.connectors.logger_connector.result"
+    for package in ("lightning.pytorch", "pytorch_lightning")
+)
 _last_pass = threading.local()
 
 
@@ -56,6 +62,9 @@ class ReusableHoldoutMetric(Metric):
         version: Whatever else decides the values (preprocessing, decoding, ...).
         on_exhausted: ``"raise"``, or ``"freeze"`` to repeat this metric's last answer (marked by
             ``metric.answer.kind == "exhausted"``, with a warning; NaN if there was none).
+        run: For a sealed holdout, the run (``holdout.run(...)``) that its passes belong to; metrics
+            of one model share it. ``compute()`` returns NaN then, ``metric.answer.kind`` is
+            ``"sealed"``, and ``metric.stop`` says whether the run has stopped.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -73,6 +82,8 @@ class ReusableHoldoutMetric(Metric):
     full_state_update = False
     is_differentiable = False
     problem: str | None = None
+    stop = False  # whether the run of a sealed holdout has stopped
+    _run: Run | None = None
     _last = float("nan")  # the last value that was answered
     _torn = False  # copied in the middle of a pass
 
@@ -84,6 +95,7 @@ class ReusableHoldoutMetric(Metric):
         model: nn.Module | None = None,
         version: str = "",
         on_exhausted: Literal["raise", "freeze"] = "raise",
+        run: Run | None = None,
     ) -> None:
         super().__init__(sync_on_compute=False)
         require_instance("holdout", holdout, ReusableHoldout)
@@ -92,6 +104,8 @@ class ReusableHoldoutMetric(Metric):
         if model is not None:
             require_instance("model", model, nn.Module)
         holdout.accumulator(name)  # raises for an unknown statistic
+        require_run(holdout, run)
+        self._run = run
         self.holdout = holdout
         self.statistic_name = name
         self.version = version
@@ -209,9 +223,8 @@ class ReusableHoldoutMetric(Metric):
                 "A bootstrap sample is not the holdout: an example drawn twice would count twice. "
                 "Nothing was released or charged. Bootstrap unguarded metrics only."
             )
-        name, sums = self.statistic_name, self._sums or self._new_sums()
         try:
-            answer = self.holdout.release(name, sums, query=self._query(), guess=self._guess)
+            answer = self._answered(self._sums or self._new_sums())
         except PartialPassError as error:
             torn = " This metric was copied or unpickled in the middle of a pass, whose sums are "
             torn += "never copied: call reset() and go over the whole holdout."
@@ -221,6 +234,21 @@ class ReusableHoldoutMetric(Metric):
         self.answer, self._last = answer, answer.value
         _last_pass.problem = None
         return answer.value
+
+    def _answered(self, sums: SealedSums) -> Answer:
+        name, query = self.statistic_name, self._query()
+        if self._run is None:
+            return self.holdout.release(name, sums, query=query, guess=self._guess)
+        if _logged_by_lightning():
+            raise HoldoutError(
+                f"Expected {name!r} of a sealed holdout not to be logged: it has no value, and the "
+                f"NaN would stop EarlyStopping. Instead of self.log(name, metric) write, in "
+                f"on_validation_epoch_end:\n"
+                f"+    metric.compute(); self.trainer.should_stop |= metric.stop; metric.reset()\n"
+                f"Nothing was evaluated."
+            )
+        self.stop = self._run.evaluate({name: sums}, query=query).stop
+        return Answer(math.nan, "sealed", self.holdout.budget_left, statistic=name)
 
     def _unanswered(self, problem: str) -> float:
         """Say why a pass got no answer, here and to whoever reports that there is none."""
@@ -290,6 +318,11 @@ def sanity_checking() -> bool:
 def _sanity_checking(model: nn.Module | None) -> bool:
     """Whether a Trainer runs this very model for its sanity check, in whatever thread."""
     return bool(getattr(getattr(model, "_trainer", None), "sanity_checking", False))
+
+
+def _logged_by_lightning() -> bool:
+    """Whether Lightning computes the metric to log it."""
+    return any(module in _RESULTS for _, module in _callers())
 
 
 def _inside_bootstrap() -> bool:

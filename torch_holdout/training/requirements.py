@@ -8,10 +8,11 @@ from torch import nn
 from torch.utils.data import RandomSampler
 from torchmetrics import Metric
 
-from torch_holdout._shared.checks import require_whole
+from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError, WeightsChangedError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import Statistic
 
 BUDGET_IN_BAR = "left"
@@ -156,3 +157,21 @@ def checked_indices(indices: Sequence[int]) -> tuple[int, ...]:
 def listed(loaders: Any) -> Iterable[Any]:
     """Return loaders as a sequence, also a single one."""
     return loaders if isinstance(loaders, list | tuple) else [loaders]
+
+
+def require_run(holdout: ReusableHoldout, run: Run | None) -> None:
+    """Raise unless a metric of a sealed holdout has a run of it, and of another none."""
+    if run is not None:
+        require_instance("run", run, Run)
+    if holdout.mechanism.shows_values and run is not None:
+        raise InvalidArgumentError(
+            f"Expected no `run`, because holdout {holdout.name!r} answers with values. Leave it "
+            f"out, or make the holdout with mechanism=th.Sealed(...)."
+        )
+    if not holdout.mechanism.shows_values and run is None:
+        raise InvalidArgumentError(
+            f"Expected `run=holdout.run(...)`, because holdout {holdout.name!r} is sealed: each "
+            f"pass belongs to a run. Metrics of one model share one run."
+        )
+    if run is not None and not run.belongs_to(holdout.address, holdout.name):
+        raise InvalidArgumentError("Expected a run of this holdout, but got one of another.")
