@@ -41,6 +41,27 @@ def closed(
     return stored
 
 
+def close_account(
+    ledger: Ledger, account: str, *, exact: bool | None = None, failure: float = 0.05
+) -> Closing:
+    """Close an account by its stored registration, without the statistics of a handle."""
+    reading = AccountReading(ledger.summary(account, check=True), ledger.address)
+    with reading.readable():
+        budget, seeded = reading.summary.budget, reading.summary.registered.seeded
+    stored = closed(ledger, account, reading.mechanism, budget=budget, exact=exact, seeded=seeded)
+    return closing_of(reading, stored, ledger.answers(account), account, failure)
+
+
+def published(
+    ledger: Ledger, account: str, reading: AccountReading, failure: float
+) -> Closing | None:
+    """Return what closing has published; None while the account is open. Nothing is written."""
+    stored = ledger.closing(account)
+    if stored is None:
+        return None
+    return closing_of(reading, stored, ledger.answers(account), account, failure)
+
+
 def closing_of(
     reading: AccountReading,
     stored: StoredClosing,
@@ -105,8 +126,15 @@ def _live(
         sums = stored.sums.get((LIVE, position, name))
         if sums is None:
             known = reading.interval(answer, before, failure)
-            own = {"value": answer.value, "low": known.low, "high": known.high, "exact": False}
-            yield ClosedValue(run=LIVE, evaluation=position, statistic=name, **own)
+            yield ClosedValue(
+                run=LIVE,
+                evaluation=position,
+                statistic=name,
+                value=answer.value,
+                low=known.low,
+                high=known.high,
+                exact=False,
+            )
             continue
         bracket = position_bracket(
             reading.transcript, reading.channels, name, position, before, failure

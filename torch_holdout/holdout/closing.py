@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torch_holdout._shared.checks import require_instance, shown
-from torch_holdout._shared.text import confidence_text, counted
+from torch_holdout._shared.text import confidence_text, counted, floor
 from torch_holdout.bounds.certificate import ASSUMPTIONS
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.run_results import Outcome
@@ -204,7 +204,8 @@ class Closing:
         said = None if run.outcome is None else run.outcome.best_evaluation
         if said is None:
             return self.best_of(run.statistic, number)
-        return next(v for v in self.curve(run.statistic, number) if v.evaluation == said)
+        curve = self.curve(run.statistic, number)
+        return next((v for v in curve if v.evaluation == said), None)
 
 
 def _place(value: ClosedValue) -> str:
@@ -217,7 +218,8 @@ def _place(value: ClosedValue) -> str:
 
 def _interval(value: ClosedValue) -> str:
     digits = max(3, 2 - math.floor(math.log10(max(value.high - value.low, 1e-12))))
-    return f"{value.value:.{digits}f} in [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+    low, high = floor(value.low, digits), -floor(-value.high, digits)
+    return f"{value.value:.{digits}f} in [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _ending(run: ClosedRun) -> str:

@@ -63,7 +63,8 @@ def passes(holdout, **means):
         sums = holdout.accumulator(name)
         right = round(share * holdout.size)
         low, high = torch.tensor(statistic.low), torch.tensor(statistic.high)
-        sums.update(torch.where(torch.arange(holdout.size) < right, high, low))
+        best = torch.arange(holdout.size) < right
+        sums.update(best if isinstance(statistic, th.ZeroOne) else torch.where(best, high, low))
         found[name] = sums
     return found
 
