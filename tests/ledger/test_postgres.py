@@ -381,7 +381,7 @@ def test_idle_connections_are_given_up(url, monkeypatch):
 
 
 def test_the_same_data_under_two_names_at_once(url):
-    """Exactly one name wins, whoever is first."""
+    """Exactly one name wins: that of the first to register."""
     register(Ledger(url), "other")
     outcomes, ready = [], threading.Barrier(6)
 

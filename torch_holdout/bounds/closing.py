@@ -85,7 +85,7 @@ def combined_interval(
     Example:
         >>> facts = {"units": 10_000, "resolution": 2**30}
         >>> total, squares = 2**30 * 2_000, 2**60 * 800  # mean .2, variance .04
-        >>> low, high = combined_interval(total, squares, bracket=9.142722, **facts)
+        >>> low, high = combined_interval(total, squares, bracket=9.143298, **facts)
         >>> round(low - 0.2, 6), round(high - 0.2, 6)
         (-0.009566, 0.01004)
     """

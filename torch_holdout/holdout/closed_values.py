@@ -75,10 +75,10 @@ def closing_of(
         statistics = registered.statistics
         runs: list[ClosedRun] = []
         if isinstance(reading.mechanism, Sealed):
-            found = _of_runs(reading, reading.mechanism, stored, failure)
+            found = _sealed_values(reading, reading.mechanism, stored, failure)
             runs = [_closed_run(run, reading.mechanism, account) for run in stored.runs]
         else:
-            found = _of_answers(reading, stored, answers, failure)
+            found = _live_values(reading, stored, answers, failure)
         return Closing(
             name=reading.summary.name,
             size=registered.size,
@@ -92,7 +92,7 @@ def closing_of(
         )
 
 
-def _of_runs(
+def _sealed_values(
     reading: AccountReading, mechanism: Sealed, stored: StoredClosing, failure: float
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered
@@ -116,7 +116,7 @@ def _of_runs(
             yield _value(name, statistic, registered.resolution, event.run, number, sums, bracket)
 
 
-def _of_answers(
+def _live_values(
     reading: AccountReading, stored: StoredClosing, answers: Sequence[Recorded], failure: float
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered

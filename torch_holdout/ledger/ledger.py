@@ -27,6 +27,7 @@ from torch_holdout.ledger.same_data import (
     keyed_data,
     ledger_key,
     require_new_data,
+    store_data,
     store_sketch,
     stored_sketch,
 )
@@ -347,8 +348,7 @@ class Ledger(OpenLedger):
         data = {"fingerprint": None if keyed is None else keyed.fingerprint}
         with covered(connection, table, account, self.address):
             statements.change(connection, table.insert().values(shared | columns | data))
-            if keyed is not None:
-                store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
+            store_data(connection, account, keyed)
         return account
 
     def _sketch(

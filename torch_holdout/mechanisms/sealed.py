@@ -35,6 +35,9 @@ class Sealed(Mechanism):
     Example:
         >>> Sealed(evaluations=200)
         Sealed(evaluations=200, epsilon=None)
+        >>> Sealed(evaluations=200).price(
+        ...     state="open", passes=100, patience=Patience("val_loss", 10), best=None)
+        0.2313...
     """
 
     kind: ClassVar[str] = "sealed"
@@ -77,11 +80,6 @@ class Sealed(Mechanism):
             passes: How many passes it has made.
             patience: What stops it.
             best: The evaluation that was handed over, if one was.
-
-        Example:
-            >>> Sealed(evaluations=200).price(
-            ...     state="open", passes=100, patience=Patience("val_loss", 10), best=None)
-            0.2314...
         """
         if patience is None:
             return 0.0
