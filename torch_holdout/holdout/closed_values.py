@@ -121,11 +121,13 @@ def _live_values(
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered
     releases = accumulate((answer.kind == "release" for answer in answers), initial=0)
+    # With noise the intervals of releases hold at once, and so do those of guesses: half for each.
+    share = failure / 2 if reading.mechanism.is_private() else failure
     for answer, before in zip(answers, releases, strict=False):
         name, position = answer.statistic, answer.position
         sums = stored.sums.get((LIVE, position, name))
         if sums is None:
-            known = reading.interval(answer, before, failure)
+            known = reading.interval(answer, before, share)
             yield ClosedValue(
                 run=LIVE,
                 evaluation=position,
