@@ -3,12 +3,11 @@
 import shutil
 import sqlite3
 
-import psycopg
 import pytest
 import torch_holdout as th
 from torch_holdout.cli import app
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger import Ledger, verify
+from torch_holdout.ledger import verify
 from typer.testing import CliRunner
 
 from support.builders.holdouts import make_holdout, sums_of
@@ -231,8 +230,7 @@ def test_edits_on_postgresql(postgres, what):
     fill(url)
     assert found(url) == []
     statement, words = OPEN[what]
-    with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        assert connection.execute(statement).rowcount > 0
+    postgres.edit(url, statement)
     assert any(account == "val" and words in text for account, text in found(url))
 
 
@@ -240,8 +238,7 @@ def test_a_closed_value_on_postgresql(postgres):
     url = postgres.new_url()
     fill(url, close=True)
     assert found(url) == []
-    with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        assert connection.execute(CLOSED["value"][0]).rowcount == 1
+    postgres.edit(url, CLOSED["value"][0])
     assert any("were edited" in text for _, text in found(url))
 
 

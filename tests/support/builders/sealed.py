@@ -20,7 +20,7 @@ def make_sealed(url="memory://", **changes):
 
 
 def passes(holdout, **means):
-    """Sealed sums of a pass with some means: values around a loss, zeros and ones of an accuracy."""
+    """Sealed sums of a pass: values around a mean loss, zeros and ones of a mean accuracy."""
     found = {}
     for name, mean in means.items():
         found[name] = holdout.accumulator(name)
