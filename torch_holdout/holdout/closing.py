@@ -187,8 +187,9 @@ class Closing:
             yield f"  best: {_place(winner)}, {winner.statistic} {_interval(winner)}"
             for other in self.not_told_apart()[1:]:
                 yield f"  not told apart: {_place(other)}, {_interval(other)}"
-            confidence = confidence_text(self.failure)
-            yield f"  with {confidence} confidence all {len(self.values)} intervals hold at once"
+            many = f"all {len(self.values):,} intervals hold at once"
+            hold = many if len(self.values) > 1 else "the interval holds"
+            yield f"  with {confidence_text(self.failure)} confidence {hold}"
         for run in self.runs:
             yield f"  run {run.number}{f' ({run.name})' if run.name else ''}: {_ending(run)}"
 
