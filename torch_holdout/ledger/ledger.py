@@ -35,6 +35,7 @@ from torch_holdout.ledger.same_data import (
 from torch_holdout.ledger.sealed_runs import (
     StoredClosing,
     StoredRun,
+    has_events,
     how_closed,
     read_closing,
     read_runs,
@@ -98,7 +99,9 @@ class Ledger(OpenLedger):
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
             unlike = data_difference(connection, row, keyed)
-            whole = merged(row, stored, given, unlike, lenient=account is not None)
+            asked = row.queries > 0 or has_events(connection, row.id)
+            known = account is not None
+            whole = merged(row, stored, given, unlike, asked=asked, lenient=known)
             if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
                 with covered(connection, schema.holdouts, row.account, self.address):
