@@ -95,7 +95,7 @@ OPEN = {
     "last deleted": (of("th_run_events", f"position = {GIVEN_UP}"), "ends with"),
     "number of events": (end("events = 3"), "number of events"),
     "last link": (end("chain = 'x'"), "ends with"),
-    "no end": (of("th_run_ends", "1"), "have no end"),
+    "no end": (of("th_run_ends", "1"), "no event that ends their chain"),
     "closed by hand": (end("closed_at = 'now'"), "whether it is closed"),
     "state": (run("state = 'open'", 1), "do not stand as their events say"),
     "best": (run("best = 1", 1), "do not stand as their events say"),

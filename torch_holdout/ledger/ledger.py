@@ -310,7 +310,7 @@ class Ledger(OpenLedger):
     def _summary(self, connection: sa.Connection, row: Any) -> Summary:
         known = self._version >= schema.WITH_HEADERS and has_sketch(connection, row.account)
         summary = Summary.of_row(row, self.address, sketched=known)
-        if self._version < schema.WITH_SEALED:
+        if self._version < schema.WITH_SEALED or not has_events(connection, row.id):
             return summary
         runs = tuple(read_runs(connection, row.id))
         return replace(summary, runs=runs, closed=how_closed(connection, row.id))
