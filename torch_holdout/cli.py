@@ -38,7 +38,7 @@ torch-holdout {version}: keep a validation set honest.
 
 First:
   torch-holdout demo                                          see it work, in under a minute
-  torch-holdout plan --size 10000 --queries 200 --budget 20   what your own holdout is worth
+  torch-holdout plan --size 10000 --queries 200               what your own holdout is worth
 
 With a ledger, the file a guarded run leaves behind:
   torch-holdout status {ledger:<38} budget left, and what the values are worth
@@ -130,16 +130,21 @@ def plan(
     queries: Annotated[
         int,
         typer.Option(
-            metavar="N", help="How many queries you expect: epochs or trials, times statistics."
+            metavar="N",
+            help="Evaluations of a run; for values: epochs or trials, times statistics.",
         ),
     ],
     size: Annotated[
         int | None,
         typer.Option(metavar="N", help="Examples in the holdout; else as many as are needed."),
     ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Sealed runs, which show decisions and no values; else 1."),
+    ] = None,
     budget: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Releases; else what size and tolerance allow, or 20."),
+        typer.Option(metavar="N", help="Releases of values; else what size and tolerance allow."),
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -165,9 +170,10 @@ def plan(
 ) -> None:
     """Plan a holdout's budget, mechanism and certificate; charges nothing.
 
-    Example: torch-holdout plan --size 10000 --queries 200 --budget 20
+    Example: torch-holdout plan --size 10000 --queries 200 --runs 1
 
-    The other way round: torch-holdout plan --queries 200 --tolerance 0.05
+    With --budget or --tolerance values are planned instead of decisions:
+    torch-holdout plan --size 10000 --queries 200 --budget 20
     """
     from torch_holdout.planning.explanation import print_plan
     from torch_holdout.planning.plan import plan as make
@@ -176,6 +182,7 @@ def plan(
         made = make(
             size=size,
             queries=queries,
+            runs=runs,
             budget=budget,
             tolerance=tolerance,
             purpose=purpose.value,

@@ -84,58 +84,14 @@ class TestNumbers:
         assert 1 - (1 - fresh) ** 200 > 0.5
 
 
-class TestExact:
-    @settings(max_examples=200, deadline=None)
-    @given(st.integers(1, 5000), st.data(), st.floats(1, 300))
-    def test_tails_are_just_used_up(self, trials, data, c):
-        successes = data.draw(st.integers(1, trials))
-        low, _ = exact_interval(successes, trials, c)
-        _, high = exact_interval(trials - successes, trials, c)
-        assert high == pytest.approx(1 - low, abs=1e-15)
-        if low > 1e-280:
-            tail = stats.binom.logsf(successes - 1, trials, low)
-            assert tail == pytest.approx(-c, abs=1e-6 * c)
-            # scipy's own tails are right to about 1e-12.
-            assert tail <= -c * (1 - 1e-11)
-
-    @pytest.mark.parametrize("trials", [1, 2, 5, 12])
-    @pytest.mark.parametrize("c", [0.8, 2.0, 5.0])
-    def test_misses_at_most_as_allowed(self, trials, c):
-        ends = [exact_interval(k, trials, c) for k in range(trials + 1)]
-        worst = 0.0
-        for truth in (k / 200 for k in range(1, 200)):
-            weights = stats.binom.pmf(range(trials + 1), trials, truth)
-            below = sum(w for w, end in zip(weights, ends, strict=True) if end[0] > truth)
-            above = sum(w for w, end in zip(weights, ends, strict=True) if end[1] < truth)
-            worst = max(worst, below, above)
-            assert max(below, above) <= math.exp(-c) * (1 + 1e-12)
-        assert worst > math.exp(-c) / 2
-
-    def test_very_many_trials(self):
-        """At 2^40 trials the tail is that of a normal law, but for its skewness."""
-        trials = 2**40
-        low, high = exact_interval(trials // 4, trials, 9.143298)
-        z, deviation = -stats.norm.ppf(math.exp(-9.143298)), math.sqrt(3 / 16 / trials)
-        assert (0.25 - low) / deviation == pytest.approx(z, rel=1e-5)
-        assert (high - 0.25) / deviation == pytest.approx(z, rel=1e-5)
-
-    @pytest.mark.parametrize("c", [800.0, 1e6, 1e300])
-    def test_brackets_whose_failure_is_no_float(self, c):
-        low, high = exact_interval(3, 10, c)
-        assert 0 <= low < 1e-100
-        assert high > 1 - 1e-15
-        assert exact_interval(0, 10, c)[0] == 0
-        low, high = exact_interval(500_000, 10**6, 800.0)
-        kl = kl_interval(0.5, 800.0 / 10**6)
-        assert kl[0] < low < 0.5 < high < kl[1]
-
-
 def stakes(c, units, mu):
     grid = [math.sqrt(2 * c / units) / (0.5 * 2 ** (-k / 2)) for k in range(10)]
     return [min(stake, 0.999 / mu) for stake in grid]
 
 
 def psi(r):
+    if r < 1e-3:  # the difference would lose its digits
+        return math.fsum(r**k / (k + 2) for k in range(8))
     return (-math.log(1 - r) - r) / r**2
 
 
@@ -299,8 +255,9 @@ sums = st.tuples(
 
 class TestForms:
     @settings(max_examples=150, deadline=None)
-    @given(sums, st.floats(0, 40), st.floats(0, 40), st.sampled_from(["mean", "blocks"]))
+    @given(sums, st.floats(1, 40), st.floats(1, 40), st.sampled_from(["mean", "blocks"]))
     def test_wider_for_a_larger_bracket_and_around_the_mean(self, facts, first, second, kind):
+        """For brackets from 1 on: the moments' bets move with c, and below .14 that can show."""
         units, resolution = facts[2:]
         total, squares = levels_of(*facts)
         given = {"kind": kind, "total": total, "squares": squares, "units": units}
@@ -328,9 +285,9 @@ class TestForms:
         units, resolution = facts[2:]
         total, squares = levels_of(*facts)
         span = units * resolution
-        low, high = combined_interval(total, squares, units, resolution, c)
+        low, high = moments_interval(total, squares, units, resolution, c)
         mirrored = resolution * (span - 2 * total) + squares
-        other = combined_interval(span - total, mirrored, units, resolution, c)
+        other = moments_interval(span - total, mirrored, units, resolution, c)
         assert other == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
     @pytest.mark.parametrize("units", [1, 2, 3, 1000, 2**40])
@@ -347,7 +304,7 @@ class TestForms:
         assert nothing[1] <= min(1.0, -math.expm1(-(9 + math.log(10)) / units) + rounding + 1e-9)
         assert whole[0] == pytest.approx(1 - nothing[1], abs=1e-9)
 
-    @pytest.mark.parametrize("c", [1e3, 1e12, 1e308])
+    @pytest.mark.parametrize("c", [1e3, 1e12, 1e308, math.inf])
     @pytest.mark.parametrize("kind", ["mean", "blocks"])
     def test_huge_brackets(self, c, kind):
         facts = {"units": 10, "resolution": 10, "bracket": c}

@@ -357,3 +357,63 @@ class TestMetric:
             th.ReusableHoldoutMetric(sealed(), "err")
         with pytest.raises(th.InvalidArgumentError, match="of another"):
             th.ReusableHoldoutMetric(sealed(), "err", run=sealed(name="other").run())
+
+
+def test_a_share_is_not_used_again_once_another_run_has_said_something():
+    holdout = sealed(budget=2, evaluations=5)
+    first = holdout.run(stop=th.Patience("err", 3))
+    first.evaluate(sums(holdout, 0.5), query="a")
+    play(holdout, [0.5, 0.6], th.Patience("err", 1))  # speaks while the first is open
+    assert first.give_up().reason == "given up"
+    assert holdout.budget_left == 0
+    assert not verify(holdout.address).findings
+
+
+class TestNoise:
+    def private(self, **changes):
+        return th.ReusableHoldout(
+            "memory://", name="val", size=SIZE, statistics={"err": th.BoundedMean(0.0, 1.0)},
+            mechanism=th.Sealed(evaluations=20, epsilon=2000.0 / 3), budget=2, seed=5, **changes,
+        )  # fmt: skip
+
+    def test_with_little_noise_it_decides_as_without(self):
+        holdout = self.private()
+        outcome = play(holdout, [0.9, 0.5, 0.2, 0.6, 0.7, 0.8, 0.9], th.Patience("err", 2))
+        assert (outcome.stopped_at, outcome.best_evaluation) == (5, 3)
+        assert not verify(holdout.address).findings
+
+    def test_a_run_costs_its_epsilon_from_the_first_comparison_on(self):
+        holdout = self.private()
+        run, spent = holdout.run(stop=th.Patience("err", 2)), []
+        for query, value in (("a", 0.9), ("b", 0.5), ("c", 0.1)):
+            run.evaluate(sums(holdout, value), query=query)
+            spent.append(holdout.status().epsilon_spent)
+        assert spent == [0.0, 0.0, holdout.mechanism.epsilon]
+        assert holdout.status().epsilon == 2 * holdout.mechanism.epsilon
+
+    def test_closing_shows_what_was_paid_for_and_erases_the_rest(self):
+        holdout = self.private()
+        play(holdout, [0.9, 0.5, 0.6, 0.7], th.Patience("err", 2))
+        closing = holdout.close()
+        assert (closing.values, closing.best, closing.exact) == ((), None, False)
+        assert closing.runs[0].outcome.best_evaluation == 2
+        with pytest.raises(th.HoldoutClosedError, match="erased"):
+            holdout.close(exact=True)
+
+    def test_exact_values_end_the_privacy_for_good(self):
+        holdout = self.private()
+        play(holdout, [0.9, 0.5, 0.6, 0.7], th.Patience("err", 2))
+        assert holdout.close(exact=True).best.value == pytest.approx(0.5, abs=1e-4)
+        assert math.isinf(holdout.status().epsilon)
+        assert math.isinf(holdout.status().epsilon_spent)
+
+    def test_a_repeated_pass_draws_no_second_choice(self, monkeypatch):
+        from torch_holdout.mechanisms.private_patience import PrivateChoice
+
+        kept, calls = PrivateChoice.keep, []
+        monkeypatch.setattr(PrivateChoice, "keep", lambda *a: calls.append(a[2]) or kept(*a))
+        holdout = self.private()
+        run = holdout.run(stop=th.Patience("err", 3))
+        for query in ("a", "a", "b", "a"):
+            run.evaluate(sums(holdout, 0.5), query=query)
+        assert calls == [1, 2]

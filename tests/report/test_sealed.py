@@ -255,7 +255,7 @@ class TestClosed:
         assert "cannot be told apart from" in text
 
     def test_noise_that_protects(self):
-        noisy = {"mechanism": th.Sealed(evaluations=40, epsilon=1.0)}
+        noisy = {"mechanism": th.Sealed(evaluations=40, epsilon=1.0), "seed": 3}
         holdout, _ = sealed_runs("memory://noisy", **noisy)
         (report,) = summarise(Ledger("memory://noisy")).holdouts
         assert "the hidden value of each of them is within" in headline(report)

@@ -31,6 +31,7 @@ class Whole:
     """The dataset that was cut: the part of each example, and sealed hashes once it was read.
 
     Example:
+        >>> import numpy as np
         >>> whole = Whole(np.array([0, 2, 2], dtype=np.int8), None)
         >>> whole, whole.indices("rest").tolist()
         (<a whole of 3 examples, not read>, [1, 2])

@@ -138,9 +138,9 @@ def _moments_low(total: int, squares: int, units: int, resolution: int, bracket:
     # No bet wins more than n d^2 / (2 (v + d^2)) at a distance d from the mean, or lambda n d.
     if total == 0 or units <= 2 * bracket:
         return 0.0
-    if bracket == 0:
-        return mean
     unit_stake = math.sqrt(2 * bracket / units)
+    if unit_stake == 0:  # the failure allowed is 1
+        return mean
     stakes = [unit_stake / deviation for deviation in _DEVIATIONS]
 
     def rejected(mu: float) -> bool:

@@ -12,7 +12,7 @@ from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.holdout.run_checks import shows_exactly, sums_are_gone
 from torch_holdout.holdout.run_results import outcome_of
 from torch_holdout.ledger import Ledger, Recorded
-from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.registration import StoredRegistration
 from torch_holdout.ledger.sealed_runs import LIVE, StoredClosing, StoredRun, Sums, run_mark
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import Sealed
@@ -112,8 +112,8 @@ def _sealed_values(
                 statistics=len(registered.statistics),
                 others=event.nats or 0.0,
             )
-            statistic = registered.statistics[name]
-            yield _value(name, statistic, registered.resolution, event.run, number, sums, bracket)
+            where = (event.run, number)
+            yield _value(name, registered, where, sums, bracket)
 
 
 def _live_values(
@@ -141,21 +141,20 @@ def _live_values(
         bracket = position_bracket(
             reading.transcript, reading.channels, name, position, before, failure
         )
-        statistic = registered.statistics[name]
-        yield _value(name, statistic, registered.resolution, LIVE, position, sums, bracket)
+        yield _value(name, registered, (LIVE, position), sums, bracket)
 
 
 def _value(
     name: str,
-    statistic: StoredStatistic,
-    resolution: int,
-    run: int,
-    evaluation: int,
+    registered: StoredRegistration,
+    where: tuple[int, int],
     sums: Sums,
     bracket: float,
 ) -> ClosedValue:
+    statistic, resolution = registered.statistics[name], registered.resolution
     low, high = closing_interval(
-        kind=statistic.interval_kind,
+        # A subclass may have units of its own, which are not examples.
+        kind=statistic.interval_kind if statistic.units == registered.size else "blocks",
         total=sums.total,
         squares=sums.squares,
         units=statistic.units,
@@ -165,6 +164,7 @@ def _value(
     mean = sums.total / (statistic.units * resolution)
     width = statistic.high - statistic.low
     value, low, high = (statistic.low + width * x for x in (mean, low, high))
+    run, evaluation = where
     return ClosedValue(
         run=run, evaluation=evaluation, statistic=name, value=value, low=low, high=high
     )

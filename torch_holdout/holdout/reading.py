@@ -28,6 +28,7 @@ from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.mechanisms import Mechanism
+from torch_holdout.mechanisms.private_patience import PrivatePatience
 from torch_holdout.mechanisms.sealed import Sealed
 
 
@@ -61,6 +62,11 @@ class AccountReading:
             in_epsilon = mechanism.currency == "epsilon"
             spent = math.inf if summary.spent is None else summary.spent
             sealed = isinstance(mechanism, Sealed)
+            if isinstance(mechanism, Sealed):
+                costs = (
+                    mechanism.epsilon_spent(r.passes, r.patience, r.best) for r in summary.runs
+                )
+                spent = math.fsum(costs) if mechanism.epsilon is not None else math.inf
             evaluations = sum(run.evaluations for run in summary.runs)
             taken = shares_taken(summary.runs) if sealed else summary.releases
             return Status(
@@ -212,6 +218,12 @@ class AccountReading:
     def _sampler_error(self, epsilon: float) -> float:
         """Bound what inexact sampling adds to delta; without an epsilon, the total variation."""
         resolution = self._registered.resolution
+        if isinstance(self.mechanism, Sealed):
+            if self.mechanism.epsilon is None:
+                return 0.0
+            rule = PrivatePatience(epsilon=self.mechanism.epsilon, resolution=resolution)
+            drawn = sum(rule.sampler_error(run.passes) for run in self.summary.runs)
+            return drawn if math.isinf(epsilon) else sampling_delta(epsilon, drawn)
         scales = [self.mechanism.noise_scale(u, resolution) for u in self._registered.units]
         if self.mechanism.currency == "epsilon":
             one_query = 3 * max(sampler_error(4 * scale) for scale in scales)

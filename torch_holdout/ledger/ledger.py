@@ -16,6 +16,7 @@ from torch_holdout.ledger.backend import damaged_ledger, now
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.headers import covered, has_header
 from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
+from torch_holdout.ledger.plans import require_makeable
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
@@ -68,6 +69,7 @@ class Ledger(OpenLedger):
         private: bool,
         fingerprint: DataFingerprint | None,
         account: str | None = None,
+        refusal: str | None = None,
     ) -> str:
         """Create the account, or check that it exists with the same parameters; return its id.
 
@@ -81,12 +83,14 @@ class Ledger(OpenLedger):
             fingerprint: The data's fingerprint, or None.
             account: The id that a copied handle carries: this very account must exist (it may
                 have more statistics by now); no other is made or taken for it.
+            refusal: Why none may be created with these parameters; None if one may.
         """
         content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = keyed_data(connection, fingerprint)
             row = self._locked(connection, schema.holdouts, name, account, keyed)
             if row is None:
+                require_makeable(refusal)
                 own = {"registration": content, "budget": budget}
                 own["spent"] = 0 if private else None
                 return self._made(connection, schema.holdouts, name, own, keyed)

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, final
 
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError
 from torch_holdout.ledger.chains import canonical, damaged
+from torch_holdout.ledger.plans import as_planned
 from torch_holdout.mechanisms import Mechanism, mechanism_of
 
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError)
@@ -170,7 +171,7 @@ def merged(
     ``unlike`` says how the data that the account is opened with differs, if it does; ``asked``
     whether it was asked anything yet; ``lenient`` allows statistics that are stored and not given.
     """
-    given = _as_stored(given, stored)
+    given = _as_stored(StoredRegistration(as_planned(stored.content, given.content)), stored)
     known = {_part(statistic, asked) for statistic in stored.statistics.values()}
     added = {
         name: statistic

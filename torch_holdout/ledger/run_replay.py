@@ -87,6 +87,7 @@ class _Replay:
         self.runs: list[StoredRun] = []
         self.sums: set[tuple[int, int, str]] = set()
         self.queries: dict[tuple[int, int], str | None] = {}
+        self.first: dict[int, float | None] = {}  # what others had said at a run's beginning
         self.is_closed = False
         self.closing: dict[str, Any] = {}
 
@@ -129,6 +130,7 @@ class _Replay:
         others = math.fsum(other.said(mechanism) for other in self.runs if other is not run)
         if event.nats is None or abs(event.nats - others) > _EXACT_NATS:
             yield "what other runs had said is not what it records"
+        self.first.setdefault(run.run, event.nats)
         self.sums |= {(run.run, number, name) for name in content["sums"]}
         self.runs[event.run - 1] = replace(
             run,
@@ -139,8 +141,10 @@ class _Replay:
     def _end(self, event: Event, mechanism: Sealed) -> Iterator[str]:
         run = self.runs[event.run - 1]
         ended = replace(run, state=_ENDS[event.kind], best=event.evaluation)
-        free = run.patience is None or run.passes < run.patience.earliest_stop
-        if event.kind == "stop" and free:
+        silent = run.patience is None or run.passes < run.patience.earliest_stop
+        others = math.fsum(other.said(mechanism) for other in self.runs if other is not run)
+        free = silent and self.first.get(run.run) in (None, others)
+        if event.kind == "stop" and silent:
             yield "it stopped before its patience could"
         if event.nats is None or abs(event.nats - ended.said(mechanism)) > _EXACT_NATS:
             yield "its price is not what the registered law gives"
