@@ -255,7 +255,7 @@ class TestClosed:
         assert "cannot be told apart from" in text
 
     def test_noise_that_protects(self):
-        noisy = {"mechanism": th.Sealed(evaluations=40, epsilon=1.0), "seed": 3}
+        noisy = {"mechanism": th.Sealed(evaluations=40, epsilon=1.0)}
         holdout, _ = sealed_runs("memory://noisy", **noisy)
         (report,) = summarise(Ledger("memory://noisy")).holdouts
         assert "the hidden value of each of them is within" in headline(report)
@@ -271,7 +271,7 @@ class TestClosed:
         (report,) = summarise(Ledger("memory://shown")).holdouts
         assert "infinite for good" in about(report, "Privacy")
         assert report.status.epsilon == math.inf
-        assert len(report.closing.values) == 58
+        assert len(report.closing.values) == 2 * report.status.queries > 0
 
 
 class TestLive:
