@@ -15,9 +15,7 @@ def events_of(holdout):
     table = schema.run_events
     with holdout._ledger._transaction(reads_only=True) as connection:
         row = connection.execute(
-            sa.select(schema.holdouts.c.id).where(
-                schema.holdouts.c.account == holdout._attached()
-            )
+            sa.select(schema.holdouts.c.id).where(schema.holdouts.c.account == holdout._attached())
         ).one()
         chosen = sa.select(table).where(table.c.holdout_id == row.id).order_by(table.c.position)
         rows = [dict(event) for event in connection.execute(chosen).mappings()]

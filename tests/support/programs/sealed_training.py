@@ -24,7 +24,9 @@ def values_of(seed):
     """The course of a training: falling, with ties and bumps, rising at the end."""
     generator = random.Random(seed)
     falls = generator.randint(8, 16)
-    lows = [max(2, 14 - epoch * 12 // falls) + generator.choice((0, 0, 1)) for epoch in range(falls)]
+    lows = [
+        max(2, 14 - epoch * 12 // falls) + generator.choice((0, 0, 1)) for epoch in range(falls)
+    ]
     return lows + [generator.randint(4, 9) for _ in range(LONGEST - falls)]
 
 
