@@ -1,7 +1,6 @@
 """kill -9 in a sealed run: what was shown is committed, and the run ends where it would have."""
 
 import json
-import os
 import random
 import signal
 import time
@@ -56,7 +55,7 @@ def kill_somewhere(folder, seed, with_steps, generator):
     while process.is_alive() and lines(folder) < enough:
         time.sleep(0.001)
     time.sleep(generator.uniform(0.0, 0.02))
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     return process.exitcode == -signal.SIGKILL
 
@@ -151,7 +150,7 @@ def test_twin_that_shows_before_the_commit_is_caught(folder):
     process.start()
     while process.is_alive() and not any(number == 6 for _, number, *_ in shown(folder)):
         time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     known = {event["evaluation"] for event in events_of(program.account(address(folder)))}
     assert any(number not in known for _, number, *_ in shown(folder))
