@@ -35,7 +35,7 @@ def scripted(namespace, values, name="val_loss"):
 
         def training_step(self, batch, batch_idx):
             self.steps += 1
-            self.unsaved += 0.5
+            self.unsaved.fill_(self.steps * 0.5)
             return (self.weight + 1.0).square().sum() * 0.5
 
         def validation_step(self, batch, batch_idx):
@@ -124,7 +124,9 @@ def raw_stopping(namespace, statistic, name, folder, *, each_validation=False, *
                 state = trainer.lightning_module.state_dict()
                 self.reference = {key: value.clone() for key, value in state.items()}
 
-    stopper = Stopping(name, mode=statistic.mode, check_on_train_epoch_end=at_end, **options)
+    stopper = Stopping(
+        name, mode=statistic.mode, check_on_train_epoch_end=at_end, **options
+    )
     saver = pl.callbacks.ModelCheckpoint(
         folder,
         filename="best",
