@@ -124,9 +124,7 @@ def raw_stopping(namespace, statistic, name, folder, *, each_validation=False, *
                 state = trainer.lightning_module.state_dict()
                 self.reference = {key: value.clone() for key, value in state.items()}
 
-    stopper = Stopping(
-        name, mode=statistic.mode, check_on_train_epoch_end=at_end, **options
-    )
+    stopper = Stopping(name, mode=statistic.mode, check_on_train_epoch_end=at_end, **options)
     saver = pl.callbacks.ModelCheckpoint(
         folder,
         filename="best",
