@@ -43,8 +43,8 @@ from torch_holdout.training.runs import (
 )
 from torch_holdout.training.sealed_checks import require_sealed_arguments
 from torch_holdout.training.session import GuardSession
-from torch_holdout.training.stopping_advice import say_why_stopped, stopping_advice
 from torch_holdout.training.stopping import SealedCourse
+from torch_holdout.training.stopping_advice import say_why_stopped, stopping_advice
 
 Course = LiveCourse | SealedCourse
 
