@@ -66,7 +66,7 @@ def read_rows(output: str, benchmark: str) -> tuple[list[Row], str | None]:
     try:
         rows = [read_row(line, benchmark) for line in output.splitlines()]
     except ValueError as error:
-        return [], f"it printed what is no comparison: {error}"
+        return [], f"it printed a line that is not a comparison: {error}"
     return rows, None if rows else "it printed no comparison"
 
 

@@ -101,12 +101,28 @@ def opens_raw(source):
     return any(isinstance(n, ast.Attribute) and n.attr in raw for n in ast.walk(source))
 
 
+def names_raw(text):
+    """Whether an attribute is named, as getattr and vars would; ``th_sealed_runs`` is a table."""
+    return re.search(r"\b(_sealed|_squares|_squares_beyond)\b", text) is not None
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_only_the_door_opens_raw_values(path):
     allowed = str(path.relative_to(PACKAGE)) in OPENS_RAW
     assert opens_raw(tree(path)) == allowed
-    if not allowed:  # nor by name, through getattr or vars
-        assert re.search(r"\b(_sealed|_squares|_squares_beyond)\b", path.read_text()) is None
+    if not allowed:
+        assert not names_raw(path.read_text())
+
+
+@pytest.mark.parametrize("opening", ["sums._sealed", "sums._rows.sum()", "f(sums)._beyond"])
+def test_twin_that_opens_raw_values_is_caught(opening):
+    assert opens_raw(ast.parse(opening))
+
+
+@pytest.mark.parametrize("naming", ["getattr(sums, '_sealed')", 'vars(sums)["_squares"]'])
+def test_twin_that_names_raw_values_is_caught(naming):
+    assert names_raw(naming)
+    assert not names_raw("th_sealed_runs")
 
 
 def test_bounds_know_no_torch():

@@ -103,7 +103,7 @@ def test_only_a_whole_run_writes_the_results_by_itself(folder):
     ("code", "reason"),
     [
         ("raise SystemExit(3)", "exit code 3"),
-        ("print('garbage')", "it printed what is no comparison"),
+        ("print('garbage')", "it printed a line that is not a comparison"),
         ("print('[1]')", "it is no JSON object"),
         ("pass", "it printed no comparison"),
         (f"print({json.dumps(ROW)!r})", "'benchmark' is not the script's name"),

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from torch_holdout.statistics import ZeroOne as ZeroOne
     from torch_holdout.training import ReusableHoldoutMetric as ReusableHoldoutMetric
     from torch_holdout.training import fixed_subset as fixed_subset
+    from torch_holdout.training import split as split
 
 _ROOMS = {
     "_fingerprints.data": "Overlap fingerprint overlap",
@@ -76,7 +77,7 @@ _ROOMS = {
     ),
     "planning": "Plan certificate max_queries plan required_holdout_size",
     "statistics": "Blockwise BoundedMean CrossEntropy ZeroOne",
-    "training": "ReusableHoldoutMetric fixed_subset",
+    "training": "ReusableHoldoutMetric fixed_subset split",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -163,7 +163,7 @@ def student_of(
 def accuracy_curve(
     ensemble: Any, task: Task, epsilon: float, delta: float, counts: list[int]
 ) -> list[float]:
-    """Return the expected accuracy of answers when a budget is spread over so many queries."""
+    """Return the expected accuracy of answers for each number of queries that share a budget."""
     return [
         answer_accuracy(
             ensemble,

@@ -120,7 +120,8 @@ def test_no_example_is_lost():
     for kind in classes:
         for name, member in vars(kind).items():
             text = getattr(member, "__doc__", None)
-            assert name == "__doc__" or not isinstance(text, str) or ">>>" not in text
+            own = isinstance(text, str) and text != type(member).__doc__  # a default of 0 has int's
+            assert name == "__doc__" or not own or ">>>" not in text
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_a_ledger_of_version_3_answers_again_and_stays_what_it_is(tmp_path):
     assert [line.split(" VALUES")[0] for line in lost] == ['INSERT INTO "th_ledger"']  # its version
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_an_upgraded_ledger_has_headers_of_all_its_accounts(tmp_path, version):
     path = old_ledger(tmp_path, version)
     address = f"sqlite:///{path}"

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch_holdout as th
@@ -169,6 +170,16 @@ class TestItsOwnName:
             register(ledger, "one", data(seed=1))
         assert SPLIT not in str(caught.value)
 
+    def test_an_account_without_a_fingerprint_takes_none_later(self, ledger):
+        """Also none of records that version 0.1.0 could not hash."""
+        mixed = [np.array([number, "text"], dtype=object) for number in range(5)]
+        assert th.fingerprint(mixed).keyed(b"k").earlier is None
+        for name, dataset in (("new", data(seed=1)), ("mixed", mixed)):
+            registration = {"size": len(dataset), "statistics": {}, "budget": 3}
+            ledger.register(name, registration, budget=3, private=True, fingerprint=None)
+            with pytest.raises(HoldoutMismatchError, match="it was created without one"):
+                register(ledger, name, dataset)
+
     def test_one_record_fewer_or_replaced(self, ledger):
         with pytest.raises(HoldoutMismatchError, match=r"stored 200, given 199.*100 % of its"):
             register(ledger, "one", first(199))
@@ -252,7 +263,7 @@ class TestOlderVersions:
 
 
 def test_at_most_one_of_two_names_at_once(tmp_path):
-    """Six threads, each with most of the same data: whoever is first has the account."""
+    """Six threads, each with most of the same data: the first has the account."""
     url = f"sqlite:///{tmp_path}/holdout.db"
     register(Ledger(url), "other", data(seed=9))
     outcomes, ready = [], threading.Barrier(6)

@@ -126,13 +126,13 @@ HOLDOUT_EDITS = {
         "no round is open",
     ),
     "type": (row(2, "charge = x'00'"), None, "unreadable: a value has the wrong type"),
-    "fingerprint": (own("fingerprint = 'f'"), None, "fingerprint or sketch was edited"),
+    "fingerprint": (own("fingerprint = 'f'"), None, "fingerprint, sketch or cut was edited"),
     "registered relation": (registered("replace-one", "add-one"), None, "parameters"),
     "created": (own("created_at = ''"), None, "time of creation"),
     "sketch": (
         "INSERT INTO th_sketches SELECT account, 4, 9, x'00' FROM th_holdouts WHERE id = 1",
         None,
-        "fingerprint or sketch was edited",
+        "fingerprint, sketch or cut was edited",
     ),
 }
 
@@ -336,7 +336,7 @@ def test_nothing_is_changed(path):
     assert digest(path.parent) == before
 
 
-@pytest.mark.parametrize(("version", "holdouts"), [(1, 2), (2, 1), (3, 3)])
+@pytest.mark.parametrize(("version", "holdouts"), [(1, 2), (2, 1), (3, 3), (4, 3)])
 def test_a_ledger_of_an_older_version_is_checked_and_stays_one(tmp_path, version, holdouts):
     path = tmp_path / "old.db"
     shutil.copy(ASSETS / f"ledger_v{version}.db", path)

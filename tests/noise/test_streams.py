@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import torch
 from torch_holdout._noise.gaussian import Blocks, blocks_of, gaussian_error
-from torch_holdout._noise.laplace import UNIFORM_BITS, bit_thresholds, sampler_error
+from torch_holdout._noise.laplace import (
+    UNIFORM_BITS,
+    bit_thresholds,
+    geometric_error,
+    sampler_error,
+)
 from torch_holdout._noise.streams import NoiseStream, SeededNoise, SystemNoise, fresh_secret
 from torch_holdout.errors import InvalidArgumentError
 
@@ -22,6 +27,9 @@ def test_every_draw_does_the_same_work():
         stream.laplace(37.0)
     assert len(set(reads)) == 1
     assert len(reads) == 400
+    reads.clear()
+    assert len({stream.geometric(37.0) for _ in range(200)}) > 1
+    assert reads == reads[:1] * 200
     for scale in (0.4, 37.0, 1e6):
         reads.clear()
         drawn = {stream.gaussian(scale) for _ in range(100)}
@@ -123,23 +131,45 @@ def test_bit_probabilities_are_exact_to_the_last_bit():
             assert abs(Fraction(threshold) - Fraction(int(mpmath.floor(exact)))) <= 1
 
 
+@pytest.mark.parametrize("scale", [1e-5, 0.3, 1.0, 53.7])
+def test_a_geometric_draw_has_exactly_its_law(scale):
+    """Every probability, from the numbers that decide a draw's bits; no draws, no false alarms."""
+    import mpmath
+
+    mpmath.mp.dps = 150
+    law = [mpmath.mpf(1)]
+    for threshold in bit_thresholds(scale):
+        one = mpmath.mpf(threshold) / 2**UNIFORM_BITS
+        law = [p * (1 - one) for p in law] + [p * one for p in law]
+
+    def distance(other):
+        ratio = mpmath.exp(-1 / mpmath.mpf(other))
+        within = [abs(p - (1 - ratio) * ratio**k) for k, p in enumerate(law)]
+        return (mpmath.fsum(within) + ratio ** len(law)) / 2
+
+    assert distance(scale) < geometric_error(scale) < 1e-74
+    if scale > 0.1:  # a twin with another scale is not that law
+        assert distance(scale * 1.0001) > 1e-6
+
+
 def test_bits_left_out_are_practically_never_one():
     import math
 
     for scale in (0.01, 0.5, 3.0, 1.3e6, 1e12):
         assert 2 ** len(bit_thresholds(scale)) / scale >= UNIFORM_BITS * math.log(2)
-        assert sampler_error(scale) < 1e-74
+        assert sampler_error(scale) == 2 * geometric_error(scale) < 1e-74
 
 
 def test_zero_scale_is_no_noise():
     stream = SystemNoise().stream()
-    assert stream.laplace(0.0) == stream.gaussian(0.0) == 0
-    assert sampler_error(0.0) == gaussian_error(0.0) == 0
+    assert stream.laplace(0.0) == stream.gaussian(0.0) == stream.geometric(0.0) == 0
+    assert sampler_error(0.0) == gaussian_error(0.0) == geometric_error(0.0) == 0
 
 
 @pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
 def test_bad_scales_are_refused(scale):
-    for draw in (SystemNoise().stream().laplace, SystemNoise().stream().gaussian):
+    stream = SystemNoise().stream()
+    for draw in (stream.laplace, stream.gaussian, stream.geometric):
         with pytest.raises(InvalidArgumentError, match="scale"):
             draw(scale)
     with pytest.raises(InvalidArgumentError, match="scale"):

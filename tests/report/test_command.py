@@ -41,7 +41,7 @@ def test_writes_a_page_and_says_where_and_what(ledger, tmp_path, monkeypatch):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<!doctype html>" in text
     assert "holdout.db" in text
-    assert str(tmp_path) not in text  # whoever gets the page learns no folder
+    assert str(tmp_path) not in text  # a reader of the page learns no folder
     assert call(ledger, "-o", tmp_path / "deep" / "x.html").exit_code == 0
     assert (tmp_path / "deep" / "x.html").is_file()
 
@@ -93,7 +93,7 @@ def test_csv_has_every_answer_with_its_interval(ledger, tmp_path, monkeypatch):
     rows = list(csv.DictReader(io.StringIO(found.stdout)))
     assert list(rows[0]) == [
         *("holdout", "position", "asked_at", "run", "statistic", "kind"),
-        *("value", "low", "high"),
+        *("value", "low", "high", "run_number", "evaluation"),
     ]
     holdout = several_runs(f"sqlite:///{ledger}", budget=12, epochs=0)
     intervals = holdout.intervals()
@@ -193,7 +193,7 @@ def test_an_empty_ledger(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4"])
 def test_ledgers_of_earlier_versions_stay_what_they_are(tmp_path, version, mode):
     """Runs of the earlier version may still be writing to it; an archived one is read-only."""
     assets = Path(__file__).parent.parent / "assets"

@@ -1,4 +1,4 @@
-"""Public formulas with numbers of other kinds, at extremes, and with what is no number."""
+"""Public formulas with numbers of other kinds, at extremes, and with values of other types."""
 
 from fractions import Fraction
 

@@ -8,7 +8,7 @@ import torch
 from torch_holdout._noise.streams import SeededNoise, SystemNoise
 
 from support.oracles.chi_square import fits
-from support.oracles.laws import discrete_gaussian, discrete_laplace
+from support.oracles.laws import discrete_gaussian, discrete_laplace, geometric
 
 pytestmark = pytest.mark.statistical
 DRAWS = 100_000
@@ -36,6 +36,13 @@ def test_five_percent_too_little_noise_is_caught(scale):
     assert not fits(
         laplace_draws(0.95 * scale, draws=400_000 if scale < 1 else DRAWS), discrete_laplace(scale)
     )
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_one_sided_noise_matches_enumeration(scale):
+    stream = SeededNoise(1).stream("one-sided", scale)
+    assert fits([stream.geometric(scale) for _ in range(DRAWS)], geometric(scale))
+    assert not fits([stream.geometric(0.95 * scale) for _ in range(DRAWS)], geometric(scale))
 
 
 @pytest.mark.parametrize("scale", SCALES)

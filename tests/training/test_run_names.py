@@ -1,4 +1,4 @@
-"""Which run asked is kept beside its answers, whoever runs it."""
+"""The name of the run is kept beside its answers, with every kind of launcher."""
 
 import os
 

@@ -91,7 +91,7 @@ class GuardedDoor(Door):
         >>> from torch_holdout.mechanisms import LaplaceMechanism
         >>> mechanism = LaplaceMechanism(epsilon=1000.0)
         >>> door = guarded_door(mechanism, ACCURACY, size=4, budget=3, seed=0)
-        >>> values = torch.ones(5, 2, 4)
+        >>> values = torch.ones(5, 2, 4, dtype=torch.bool)
         >>> door.ask(values, ["a", "b", "c", "d", "e"]).tolist(), door.claim(values[0], "final")
         ([1.0, 1.0], 1.0)
     """
@@ -158,7 +158,7 @@ def guarded_door(
         >>> from torch_holdout.mechanisms import Ladder
         >>> ladder = Ladder(step=0.1)
         >>> door = guarded_door(ladder, ACCURACY, size=100, budget=5, seed=0)
-        >>> door.claim(torch.ones(2, 100), "perfect")
+        >>> door.claim(torch.ones(2, 100, dtype=torch.bool), "perfect")
         1.0
     """
     require_whole("size", size, 1, 2**24)

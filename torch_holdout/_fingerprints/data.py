@@ -7,13 +7,14 @@ of its own.
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sized
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, final
+from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol, TypeVar, final
 
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset
 
+from torch_holdout._fingerprints.cut import CutRecords, Part
 from torch_holdout._fingerprints.hashing import UnknownContentError
 from torch_holdout._fingerprints.records import Hashes, as_array, read_records
 from torch_holdout._fingerprints.sketch import keyed_hashes, shared
@@ -22,6 +23,7 @@ from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 
 BY_VALUE = "v"  # what a fingerprint in a ledger begins with, unless version 0.1.0 made it
+Result = TypeVar("Result")
 
 
 class SizedDataset(Protocol):
@@ -36,21 +38,22 @@ class SizedDataset(Protocol):
 class DataFingerprint:
     """Sealed hashes of a dataset: a holdout can use them, nothing shows them."""
 
-    __slots__ = ("_digest", "_hashes", "size")
+    __slots__ = ("_cut", "_digest", "_hashes", "size")
 
-    def __init__(self, digest: bytes | None, hashes: Hashes) -> None:
+    def __init__(self, digest: bytes | None, hashes: Hashes, cut: CutRecords | None = None) -> None:
+        self._cut = cut  # of a part that th.split made
         self._digest = digest  # of version 0.1.0, for the accounts that it made
         self._hashes = hashes
         self.size = len(hashes)
 
     def keyed(self, key: bytes) -> "KeyedData":
         """Return what a ledger may keep, under the ledger's secret."""
-        content = np.sort(self._hashes).astype("<u8").tobytes()
         return KeyedData(
-            fingerprint=(BY_VALUE + _hmac(key, b"by value" + content))[:64],
+            fingerprint=_by_value(key, self._hashes),
             earlier=None if self._digest is None else _hmac(key, self._digest),
             size=self.size,
             hashes=keyed_hashes(self._hashes, key),
+            cut=None if self._cut is None else _keyed_cut(key, self._cut),
         )
 
     def overlap(self, other: "DataFingerprint") -> "Overlap":
@@ -59,7 +62,8 @@ class DataFingerprint:
         return Overlap(len(shared(own, others)), len(own), len(others))
 
     def __repr__(self) -> str:
-        return f"<fingerprint of {self.size} examples>"
+        cut = "" if self._cut is None else f": {self._cut.text}"
+        return f"<fingerprint of {self.size} examples{cut}>"
 
     def __copy__(self) -> "DataFingerprint":
         return self
@@ -75,16 +79,35 @@ class DataFingerprint:
 
 
 @final
+@dataclass(frozen=True)
+class KeyedCut:
+    """A cut under a ledger's secret: the same whole and records mean the same parts."""
+
+    whole: str = field(repr=False)
+    text: str
+    records: str = field(repr=False)
+
+
+@final
 class KeyedData:
     """A fingerprint under a ledger's secret; it does not leave the ledger's transaction."""
 
-    __slots__ = ("earlier", "fingerprint", "hashes", "size")
+    __slots__ = ("cut", "earlier", "fingerprint", "hashes", "size")
 
-    def __init__(self, *, fingerprint: str, earlier: str | None, size: int, hashes: Hashes) -> None:
+    def __init__(
+        self,
+        *,
+        fingerprint: str,
+        earlier: str | None,
+        size: int,
+        hashes: Hashes,
+        cut: KeyedCut | None = None,
+    ) -> None:
         self.fingerprint = fingerprint  # the same for the same records, by value, in any order
         self.earlier = earlier  # the one of version 0.1.0, if it had one for such records
         self.size = size
         self.hashes = hashes
+        self.cut = cut
 
     def __repr__(self) -> str:
         return f"<keyed fingerprint of {self.size} examples>"
@@ -140,7 +163,8 @@ def fingerprint(dataset: SizedDataset) -> DataFingerprint:
     Number types (at the precision of float32), containers, the names of fields and shapes do not
     count: the same data as float64, as numpy arrays or as dictionaries has the same fingerprint.
     Every example is read once through ``dataset[i]``, so pass the dataset without random
-    augmentation, and with the preprocessing that the loader reads it with.
+    augmentation, and with the preprocessing that the loader reads it with. That of a part from
+    ``th.split`` registers the cut with the account, too.
 
     Example:
         >>> import torch
@@ -148,16 +172,31 @@ def fingerprint(dataset: SizedDataset) -> DataFingerprint:
         >>> fingerprint(data)
         <fingerprint of 3 examples>
     """
-    size = _checked_size(dataset)
+    plain = _without_cut(dataset)
+    if not isinstance(dataset, Part):
+        return plain
+    cut = _known_content(lambda: dataset.records(plain._hashes))
+    return DataFingerprint(plain._digest, plain._hashes, cut)
+
+
+def _without_cut(dataset: SizedDataset) -> DataFingerprint:
+    size = checked_size(dataset)
     hashes, earlier = bytearray(), bytearray()
-    try:
+
+    def read() -> None:
         for own, before in read_records(dataset, range(size), earlier=True):
-            hashes += own
-            earlier += before or b""
+            hashes.extend(own)
+            earlier.extend(before or b"")
+
+    _known_content(read)
+    return DataFingerprint(_digest_of_all(earlier, size), as_array(hashes))
+
+
+def _known_content(read: Callable[[], Result]) -> Result:
+    try:
+        return read()
     except UnknownContentError as error:
         unknown = str(error)
-    else:
-        return DataFingerprint(_digest_of_all(earlier, size), as_array(hashes))
     raise InvalidArgumentError(
         f"Expected examples made of dense tensors, arrays, numbers, text, sequences, mappings and "
         f"dataclasses, but got a {unknown}. Wrap the dataset so that it returns those."
@@ -176,7 +215,7 @@ def overlap(
         25 records in common: 25 % of the first (100 records), 100 % of the second (25 records)
     """
     one, other = (
-        given if isinstance(given, DataFingerprint) else fingerprint(given)
+        given if isinstance(given, DataFingerprint) else _without_cut(given)
         for given in (first, second)
     )
     return one.overlap(other)
@@ -195,6 +234,20 @@ def percent(part: int, whole: int) -> str:
     return f"{share:.0f} %"
 
 
+def _by_value(key: bytes, hashes: Hashes) -> str:
+    return (BY_VALUE + _hmac(key, b"by value" + _sorted(hashes)))[:64]
+
+
+def _keyed_cut(key: bytes, cut: CutRecords) -> KeyedCut:
+    whole = np.concatenate(list(cut.parts.values()))
+    parts = (f"{name} {len(own)};".encode() + _sorted(own) for name, own in cut.parts.items())
+    return KeyedCut(_by_value(key, whole), cut.text, _hmac(key, b"cut" + b"".join(parts))[:32])
+
+
+def _sorted(hashes: Hashes) -> bytes:
+    return np.sort(hashes).astype("<u8").tobytes()
+
+
 def _hmac(key: bytes, content: bytes) -> str:
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 
@@ -206,7 +259,8 @@ def _digest_of_all(earlier: bytearray, size: int) -> bytes | None:
     return hashlib.sha256(np.sort(np.frombuffer(earlier, dtype="S32")).tobytes()).digest()
 
 
-def _checked_size(dataset: Any) -> int:
+def checked_size(dataset: Any) -> int:
+    """Return the length of a dataset; raise unless its records can be read by number."""
     if isinstance(dataset, DataLoader):
         raise InvalidArgumentError(
             "Expected a dataset, but got a DataLoader. Give loader.dataset, whose records can be "

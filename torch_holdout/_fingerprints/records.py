@@ -214,7 +214,7 @@ class _Rows:
     def of(cls, dataset: Any) -> "_Rows | None":
         """Return the rows, or None for any other dataset; subclasses may return other records."""
         chosen: Tensor | None = None
-        while type(dataset) is Subset:
+        while getattr(type(dataset), "__getitem__", None) is Subset.__getitem__:
             inner = _indices(dataset.indices)
             if inner is None:
                 return None

@@ -1,4 +1,4 @@
-"""The discrete Laplace law bit by bit, and how far a draw may be from it."""
+"""The discrete Laplace and geometric laws bit by bit, and how far a draw may be from them."""
 
 import math
 from decimal import Context, Decimal
@@ -18,7 +18,19 @@ def sampler_error(scale: float) -> float:
         >>> sampler_error(1e6) < 1e-74
         True
     """
-    return 2.0 * (len(bit_thresholds(scale)) + 1) * 2.0**-UNIFORM_BITS if scale else 0.0
+    return 2.0 * geometric_error(scale)
+
+
+def geometric_error(scale: float) -> float:
+    """Bound the total variation between one ``geometric`` draw and its law.
+
+    Each bit's probability is rounded to 2^-256; the bits left out are zero but for as much.
+
+    Example:
+        >>> geometric_error(1e6) == sampler_error(1e6) / 2
+        True
+    """
+    return (len(bit_thresholds(scale)) + 1) * 2.0**-UNIFORM_BITS if scale else 0.0
 
 
 def batch_sampler_error(scale: float) -> float:

@@ -131,6 +131,17 @@ def laplace_cdf(k: int, scale: float) -> float:
     return 1 - q ** (k + 1) / (1 + q) if k >= 0 else q**-k / (1 + q)
 
 
+def geometric_probability(k: int, scale: float) -> float:
+    """Return the probability of k = 0, 1, ... under one-sided integer noise.
+
+    Example:
+        >>> abs(sum(geometric_probability(k, 2.0) for k in range(80)) - 1) < 1e-12
+        True
+    """
+    q = math.exp(-1 / scale)
+    return (1 - q) * q**k
+
+
 class ScriptEndError(Exception):
     """More noise is needed than the script has; the argument is its scale."""
 
@@ -149,6 +160,8 @@ class ScriptedNoise:
         for draw in self._script:
             return int(draw)
         raise ScriptEndError(scale)
+
+    geometric = laplace
 
     def draw(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
         """Return the next batch, as ``Uniforms`` do."""

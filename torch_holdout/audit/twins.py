@@ -70,6 +70,17 @@ class _Reused:
         return round(draw * scale / first)
 
 
+class Scaled:
+    """Noise whose scale is multiplied by a share, which may be 0."""
+
+    def __init__(self, noise: NoiseStream, share: float) -> None:
+        self._noise, self._share = noise, share
+
+    def geometric(self, scale: float) -> int:
+        """Draw with the wrong scale."""
+        return self._noise.geometric(self._share * scale)
+
+
 def float_answer(mean: float, noise: float) -> float:
     """Answer in floating point, as most code does: its last bits betray the mean."""
     return mean + noise
@@ -85,4 +96,11 @@ FAULTS = (
     "no threshold noise",
     "answer noise 10 % too small",
     "noise reused",
+)
+
+RUN_FAULTS = (
+    "threshold redrawn at each evaluation",
+    "selection without noise",
+    "comparison noise halved",
+    "outcome drawn twice",
 )

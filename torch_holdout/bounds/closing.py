@@ -85,7 +85,7 @@ def combined_interval(
     Example:
         >>> facts = {"units": 10_000, "resolution": 2**30}
         >>> total, squares = 2**30 * 2_000, 2**60 * 800  # mean .2, variance .04
-        >>> low, high = combined_interval(total, squares, bracket=9.142722, **facts)
+        >>> low, high = combined_interval(total, squares, bracket=9.143298, **facts)
         >>> round(low - 0.2, 6), round(high - 0.2, 6)
         (-0.009566, 0.01004)
     """
@@ -138,9 +138,9 @@ def _moments_low(total: int, squares: int, units: int, resolution: int, bracket:
     # No bet wins more than n d^2 / (2 (v + d^2)) at a distance d from the mean, or lambda n d.
     if total == 0 or units <= 2 * bracket:
         return 0.0
-    if bracket == 0:
-        return mean
     unit_stake = math.sqrt(2 * bracket / units)
+    if unit_stake == 0:  # the failure allowed is 1
+        return mean
     stakes = [unit_stake / deviation for deviation in _DEVIATIONS]
 
     def rejected(mu: float) -> bool:

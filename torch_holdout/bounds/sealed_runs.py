@@ -13,7 +13,10 @@ its analyst ends, whose best pass is one of the last p. A run that has not stopp
 silence costs what the stops up to now have taken.
 
 What an evaluation's own run has not said is free; what all other runs begun before that evaluation
-have said by then is charged, silence included.
+have said by then is charged, silence included. A run without a rule for stopping says nothing, and
+costs nothing. The number of a run that is given up is free again only if no other run has said
+anything since its first evaluation: else the evaluation that another run points to could be kept
+out of many, for the share of one.
 """
 
 import math

@@ -12,7 +12,7 @@ from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.holdout.run_checks import shows_exactly, sums_are_gone
 from torch_holdout.holdout.run_results import outcome_of
 from torch_holdout.ledger import Ledger, Recorded
-from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.registration import StoredRegistration
 from torch_holdout.ledger.sealed_runs import LIVE, StoredClosing, StoredRun, Sums, run_mark
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import Sealed
@@ -41,6 +41,27 @@ def closed(
     return stored
 
 
+def close_account(
+    ledger: Ledger, account: str, *, exact: bool | None = None, failure: float = 0.05
+) -> Closing:
+    """Close an account by its stored registration, without the statistics of a handle."""
+    reading = AccountReading(ledger.summary(account, check=True), ledger.address)
+    with reading.readable():
+        budget, seeded = reading.summary.budget, reading.summary.registered.seeded
+    stored = closed(ledger, account, reading.mechanism, budget=budget, exact=exact, seeded=seeded)
+    return closing_of(reading, stored, ledger.answers(account), account, failure)
+
+
+def published(
+    ledger: Ledger, account: str, reading: AccountReading, failure: float
+) -> Closing | None:
+    """Return what closing has published; None while the account is open. Nothing is written."""
+    stored = ledger.closing(account)
+    if stored is None:
+        return None
+    return closing_of(reading, stored, ledger.answers(account), account, failure)
+
+
 def closing_of(
     reading: AccountReading,
     stored: StoredClosing,
@@ -54,10 +75,10 @@ def closing_of(
         statistics = registered.statistics
         runs: list[ClosedRun] = []
         if isinstance(reading.mechanism, Sealed):
-            found = _sealed(reading, reading.mechanism, stored, failure)
+            found = _sealed_values(reading, reading.mechanism, stored, failure)
             runs = [_closed_run(run, reading.mechanism, account) for run in stored.runs]
         else:
-            found = _live(reading, stored, answers, failure)
+            found = _live_values(reading, stored, answers, failure)
         return Closing(
             name=reading.summary.name,
             size=registered.size,
@@ -71,7 +92,7 @@ def closing_of(
         )
 
 
-def _sealed(
+def _sealed_values(
     reading: AccountReading, mechanism: Sealed, stored: StoredClosing, failure: float
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered
@@ -91,20 +112,22 @@ def _sealed(
                 statistics=len(registered.statistics),
                 others=event.nats or 0.0,
             )
-            statistic = registered.statistics[name]
-            yield _value(name, statistic, registered.resolution, event.run, number, sums, bracket)
+            where = (event.run, number)
+            yield _value(name, registered, where, sums, bracket)
 
 
-def _live(
+def _live_values(
     reading: AccountReading, stored: StoredClosing, answers: Sequence[Recorded], failure: float
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered
     releases = accumulate((answer.kind == "release" for answer in answers), initial=0)
+    # With noise the intervals of releases hold at once, and so do those of guesses: half for each.
+    share = failure / 2 if reading.mechanism.is_private() else failure
     for answer, before in zip(answers, releases, strict=False):
         name, position = answer.statistic, answer.position
         sums = stored.sums.get((LIVE, position, name))
         if sums is None:
-            known = reading.interval(answer, before, failure)
+            known = reading.interval(answer, before, share)
             yield ClosedValue(
                 run=LIVE,
                 evaluation=position,
@@ -118,21 +141,20 @@ def _live(
         bracket = position_bracket(
             reading.transcript, reading.channels, name, position, before, failure
         )
-        statistic = registered.statistics[name]
-        yield _value(name, statistic, registered.resolution, LIVE, position, sums, bracket)
+        yield _value(name, registered, (LIVE, position), sums, bracket)
 
 
 def _value(
     name: str,
-    statistic: StoredStatistic,
-    resolution: int,
-    run: int,
-    evaluation: int,
+    registered: StoredRegistration,
+    where: tuple[int, int],
     sums: Sums,
     bracket: float,
 ) -> ClosedValue:
+    statistic, resolution = registered.statistics[name], registered.resolution
     low, high = closing_interval(
-        kind=statistic.interval_kind,
+        # A subclass may have units of its own, which are not examples.
+        kind=statistic.interval_kind if statistic.units == registered.size else "blocks",
         total=sums.total,
         squares=sums.squares,
         units=statistic.units,
@@ -142,6 +164,7 @@ def _value(
     mean = sums.total / (statistic.units * resolution)
     width = statistic.high - statistic.low
     value, low, high = (statistic.low + width * x for x in (mean, low, high))
+    run, evaluation = where
     return ClosedValue(
         run=run, evaluation=evaluation, statistic=name, value=value, low=low, high=high
     )

@@ -113,7 +113,7 @@ class ReusableHoldout(RegisteredHoldout):
             ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
-        require_fingerprint(fingerprint, self.size)
+        require_fingerprint(fingerprint, self._registration.size)
         self._fingerprint = fingerprint
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
@@ -242,7 +242,7 @@ class ReusableHoldout(RegisteredHoldout):
         if name is not None:
             require_text("name", name)
         label = current_run() if name is None else as_run_name(name)
-        access = RunAccess(self._registration, self._ledger, self._attached(), self.seeded)
+        access = RunAccess(self._registration, self._ledger, self._attached(), self._noise)
         return Run(access, stop, best, label, resume)
 
     def close(self, *, exact: bool | None = None, failure: float = 0.05) -> Closing:
@@ -306,22 +306,21 @@ class ReusableHoldout(RegisteredHoldout):
         return _handle, (self.address, dict(vars(self._registration)), self._attached())
 
     def __repr__(self) -> str:
-        return (
-            f"ReusableHoldout({self._ledger.address!r}, name={self.name!r}, size={self.size}, "
-            f"statistics={list(self.statistics)}, mechanism={self.mechanism!r}, "
-            f"budget={self.budget})"
-        )
+        return f"ReusableHoldout({self.address!r}, {self._registration.brief()})"
 
     def _attached(self) -> str:
         if self._account is None:
+            own = self._registration
             self._account = self._ledger.register(
-                self.name,
-                self._registration.identity(),
-                budget=self.budget,
-                private=self.mechanism.is_private(),
+                own.name,
+                own.identity(),
+                budget=own.budget,
+                private=own.mechanism.is_private(),
                 fingerprint=self._fingerprint,
                 account=self._copied_from,
+                refusal=own.refusal,
             )
+            self._registration = own.kept(self._ledger, self._account)
         return self._account
 
     def _reading(self) -> AccountReading:
@@ -390,8 +389,8 @@ class ReusableHoldout(RegisteredHoldout):
 
 
 def _handle(address: str, arguments: dict[str, Any], account: str) -> ReusableHoldout:
-    planned = arguments.pop("planned")
+    of_plan = {name: arguments.pop(name, None) for name in ("planned", "plan_arguments", "refusal")}
     holdout = ReusableHoldout(address, **arguments)
-    holdout._registration = replace(holdout._registration, planned=planned)
+    holdout._registration = replace(holdout._registration, **of_plan)
     holdout._copied_from = account
     return holdout

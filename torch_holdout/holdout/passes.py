@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
-from typing import Any, NamedTuple, final
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
 
+from torch_holdout._noise.streams import NoiseSource
+from torch_holdout.holdout.judging import Judge
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.run_checks import ended_run, unknown_weights
 from torch_holdout.holdout.run_results import Evaluation, outcome_of
 from torch_holdout.ledger.chains import canonical
 from torch_holdout.ledger.sealed_runs import Event, SealedRuns, State, StoredRun, Sums
-from torch_holdout.mechanisms.patience import Reference, judged
 from torch_holdout.mechanisms.sealed import Sealed
 
 _EVENTS: dict[str, str] = {"stopped": "stop", "ended": "end", "given_up": "give_up"}
@@ -37,7 +37,7 @@ class OpenedRun:
     run: StoredRun
     registration: Registration
     mechanism: Sealed
-    seeded: bool
+    noise: NoiseSource
 
     def take(
         self, sums: Mapping[str, Sums], query: str, step: str | None, *, replays: bool
@@ -70,16 +70,36 @@ class OpenedRun:
 
     def end(self) -> None:
         """End the run; with a patience, hand over its best evaluation."""
-        reference = _reference(self.runs.secret(self.run.run))
-        shown = reference is not None and self.run.patience is not None
-        self._finish("ended", reference.evaluation if reference and shown else None)
+        kept = self.runs.secret(self.run.run) or {}
+        self._finish("ended", kept.get("evaluation") if self.run.patience is not None else None)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the run has said nothing yet, and no other has since its first evaluation.
+
+        Only then may another run take its share: a share whose evaluations come again after
+        something was said would be used twice on one path of what is published.
+        """
+        run = self.run
+        silent = run.patience is None or run.passes < run.patience.earliest_stop
+        return silent and self.runs.said_at_first(run.run) in (None, self._said_by_others())
 
     def give_up(self) -> None:
-        """Give the run up; free while it could not have stopped, and its sums are erased then."""
+        """Give the run up; if that is free, its share comes back and its sums are erased."""
+        free = self.is_free
         self._finish("given_up", None)
-        if is_free(self.run):
+        if free:
             self.runs.erase_sums(self.run.run)
             self.runs.update(self.run.run, share=None)
+
+    def give_up_if_free(self) -> None:
+        """Give the run up if that is free; otherwise leave it open."""
+        if self.is_free:
+            self.give_up()
+
+    def _said_by_others(self) -> float:
+        others = (run for run in self.runs.all() if run.run != self.run.run)
+        return math.fsum(run.said(self.mechanism) for run in others)
 
     def _new(
         self,
@@ -92,50 +112,40 @@ class OpenedRun:
         run, runs = self.run, self.runs
         own = run.statistic in sums
         passes = run.passes + own
-        others = math.fsum(r.said(self.mechanism) for r in runs.all() if r.run != run.run)
+        others = self._said_by_others()
         detail = canonical({"sums": sorted(new), "pass": passes if own else None})
+        seeded = self.noise.seeded
         runs.keep_sums(run.run, number, new)
-        runs.add(Event(run.run, "evaluate", number, query, step, others, detail, self.seeded))
+        runs.add(Event(run.run, "evaluate", number, query, step, others, detail, seeded))
         runs.update(run.run, evaluations=max(number, run.evaluations), passes=passes)
         if not own:
             return Passed(Evaluation(number, passes, False), False)
-        return self._judged(sums[run.statistic].total, number, passes)
+        return self._judged(number, known=run.statistic not in new)
 
-    def _judged(self, total: int, number: int, passes: int) -> Passed:
-        run, kept = self.run, self.runs.secret(self.run.run)
-        judgement = judged(
-            _reference(kept),
-            total,
-            evaluation=number,
-            passes=passes,
-            mode=self.registration.statistic(run.statistic).mode,
-            margin=self._margin(),
-            patience=run.patience,
-        )
-        reference = judgement.reference
-        state = {} if reference is None else asdict(reference)
-        self.runs.keep_secret(run.run, state, first=kept is None)
-        if judgement.stops and reference is not None:
-            replace(self, run=replace(run, passes=passes))._finish("stopped", reference.evaluation)
-        return Passed(Evaluation(number, passes, judgement.stops), judgement.better)
-
-    def _margin(self) -> Fraction:
-        """Return the least improvement, in levels of the sum."""
-        if self.run.patience is None:
-            return Fraction(0)
-        name, registration = self.run.statistic, self.registration
-        statistic = registration.statistic(name)
-        width = Fraction(statistic.high) - Fraction(statistic.low)
-        largest = registration.units(name) * registration.levels
-        return Fraction(self.run.patience.min_delta) / width * largest
+    def _judged(self, number: int, *, known: bool) -> Passed:
+        run, runs = self.run, self.runs
+        kept = runs.secret(run.run)
+        if self.mechanism.epsilon is None:
+            totals = [runs.sums(run.run, number)[run.statistic].total]
+        else:
+            totals = runs.totals(run.run, run.statistic)
+        passes = run.passes + 1
+        stream = self.noise.stream(self.registration.name, "run", run.run, passes)
+        judge = Judge(run, self.registration, self.mechanism.epsilon)
+        verdict = judge.verdict(kept, totals, evaluation=number, known=known, stream=stream)
+        runs.keep_secret(run.run, verdict.secret, first=kept is None)
+        if verdict.stops:
+            stopped = replace(self, run=replace(run, passes=passes))
+            stopped._finish("stopped", int(verdict.secret["evaluation"]))
+        return Passed(Evaluation(number, passes, verdict.stops), verdict.better)
 
     def _again(self, event: Event) -> Passed:
         """Say again what was said of a pass."""
         run = self.run
         passes = event.passes or run.passes
         number = event.evaluation or 0
-        reference = _reference(self.runs.secret(run.run))
-        best = run.best == number if reference is None else reference.passes == passes
+        kept = self.runs.secret(run.run)
+        best = run.best == number if kept is None else kept.get("passes") == passes
         stops = run.state == "stopped" and passes == run.passes
         return Passed(Evaluation(number, passes, stops), best, again=True)
 
@@ -144,18 +154,7 @@ class OpenedRun:
         price = self.mechanism.price(
             state=state, passes=run.passes, patience=run.patience, best=best
         )
-        detail = canonical({"pass": run.passes})
-        runs.add(
-            Event(run.run, _EVENTS[state], best, nats=price, detail=detail, seeded=self.seeded)
-        )
+        detail, seeded = canonical({"pass": run.passes}), self.noise.seeded
+        runs.add(Event(run.run, _EVENTS[state], best, nats=price, detail=detail, seeded=seeded))
         runs.update(run.run, state=state, best=best)
         runs.erase_secret(run.run)
-
-
-def is_free(run: StoredRun) -> bool:
-    """Whether a run has said nothing yet, not even by its silence."""
-    return run.patience is None or run.passes < run.patience.earliest_stop
-
-
-def _reference(kept: Mapping[str, Any] | None) -> Reference | None:
-    return Reference(**kept) if kept else None

@@ -28,6 +28,7 @@ from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.mechanisms import Mechanism
+from torch_holdout.mechanisms.private_patience import PrivatePatience
 from torch_holdout.mechanisms.sealed import Sealed
 
 
@@ -61,6 +62,11 @@ class AccountReading:
             in_epsilon = mechanism.currency == "epsilon"
             spent = math.inf if summary.spent is None else summary.spent
             sealed = isinstance(mechanism, Sealed)
+            if isinstance(mechanism, Sealed):
+                costs = (
+                    mechanism.epsilon_spent(r.passes, r.patience, r.best) for r in summary.runs
+                )
+                spent = math.fsum(costs) if mechanism.epsilon is not None else math.inf
             evaluations = sum(run.evaluations for run in summary.runs)
             taken = shares_taken(summary.runs) if sealed else summary.releases
             return Status(
@@ -138,7 +144,7 @@ class AccountReading:
         """Return how far the published values can be from the population."""
         with self.readable():
             if isinstance(self.mechanism, Sealed):
-                return self._sealed_certificate(self.mechanism, failure)
+                return self.sealed_certificate(self._facts(self.mechanism), failure)
             return certify_transcript(self.transcript, self.channels, failure)
 
     def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:
@@ -159,24 +165,31 @@ class AccountReading:
         """Return the intervals of the account's answers, each computed when it is asked for."""
         return Intervals(self, answers, failure)
 
-    def _sealed_certificate(self, mechanism: Sealed, failure: float) -> Certificate:
-        registered, runs = self._registered, self.summary.runs
+    def sealed_certificate(self, runs: Sequence[RunFacts], failure: float) -> Certificate:
+        """Return what closing will be worth for some runs of a sealed account."""
+        with self.readable():
+            mechanism, registered = self.mechanism, self._registered
+            if not isinstance(mechanism, Sealed):
+                raise InvalidArgumentError("Expected a sealed account, but it shows values.")
+            statistics = registered.statistics
+            return certify_sealed(
+                runs,
+                units={name: statistic.units for name, statistic in statistics.items()},
+                widths={name: own.high - own.low for name, own in statistics.items()},
+                resolution=registered.resolution,
+                budget=self.summary.budget,
+                evaluations=mechanism.evaluations,
+                failure=failure,
+            )
+
+    def _facts(self, mechanism: Sealed) -> list[RunFacts]:
+        runs = self.summary.runs
         said = {run.run: run.said(mechanism) for run in runs}
-        facts = [
+        return [
             RunFacts(run.share, run.evaluations, math.fsum(said.values()) - said[run.run])
             for run in runs
             if run.share is not None
         ]
-        statistics = registered.statistics
-        return certify_sealed(
-            facts,
-            units={name: statistic.units for name, statistic in statistics.items()},
-            widths={name: own.high - own.low for name, own in statistics.items()},
-            resolution=registered.resolution,
-            budget=self.summary.budget,
-            evaluations=mechanism.evaluations,
-            failure=failure,
-        )
 
     def _runs(self) -> tuple[RunStatus, ...]:
         mechanism = self.mechanism
@@ -205,6 +218,12 @@ class AccountReading:
     def _sampler_error(self, epsilon: float) -> float:
         """Bound what inexact sampling adds to delta; without an epsilon, the total variation."""
         resolution = self._registered.resolution
+        if isinstance(self.mechanism, Sealed):
+            if self.mechanism.epsilon is None:
+                return 0.0
+            rule = PrivatePatience(epsilon=self.mechanism.epsilon, resolution=resolution)
+            drawn = sum(rule.sampler_error(run.passes) for run in self.summary.runs)
+            return drawn if math.isinf(epsilon) else sampling_delta(epsilon, drawn)
         scales = [self.mechanism.noise_scale(u, resolution) for u in self._registered.units]
         if self.mechanism.currency == "epsilon":
             one_query = 3 * max(sampler_error(4 * scale) for scale in scales)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, final
 
@@ -15,6 +15,7 @@ from torch_holdout._shared.checks import (
     shown,
 )
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.ledger import Ledger
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
 from torch_holdout.statistics import Statistic
@@ -31,6 +32,8 @@ class Registration:
     """The parameters of a holdout; the arguments are those of ``ReusableHoldout``.
 
     ``planned`` is a plan's number of queries; more may be asked, at the anytime price.
+    ``plan_arguments`` are those of ``plan``, which the account keeps; ``refusal`` says why none can
+    be created from it.
 
     Example:
         >>> import torch_holdout as th
@@ -51,6 +54,8 @@ class Registration:
     resolution: int | None = None
     seed: int | None = None
     planned: int | None = None
+    plan_arguments: Mapping[str, Any] | None = None
+    refusal: str | None = None
 
     def __post_init__(self) -> None:
         require_text("name", self.name)
@@ -121,7 +126,30 @@ class Registration:
             "relation": "replace-one",
             "seeded": self.seed is not None,
             **({} if self.planned is None else {"planned": self.planned}),
+            **({} if self.plan_arguments is None else {"plan": dict(self.plan_arguments)}),
         }
+
+    def brief(self) -> str:
+        """Return the parameters that a representation shows."""
+        return (
+            f"name={self.name!r}, size={self.size}, statistics={list(self.statistics)}, "
+            f"mechanism={self.mechanism!r}, budget={self.budget}"
+        )
+
+    def kept(self, ledger: Ledger, account: str) -> "Registration":
+        """Return the parameters of an account, which may be those of an earlier planner."""
+        if self.plan_arguments is None:
+            return self
+        stored = ledger.summary(account).registered
+        grids = {statistic.grid for statistic in stored.statistics.values()}
+        return replace(
+            self,
+            size=stored.size,
+            mechanism=stored.mechanism(),
+            budget=stored.budget,
+            planned=stored.planned,
+            grid=grids.pop() if len(grids) == 1 else None,
+        )
 
     def _check_statistics(self) -> None:
         if not isinstance(self.statistics, Mapping) or not self.statistics:
@@ -163,6 +191,15 @@ class RegisteredHoldout:
 
     _registration: Registration
 
+    def _attached(self) -> str:
+        raise NotImplementedError
+
+    def _kept(self) -> Registration:
+        """Return the parameters; where a plan chose them, those that its account has kept."""
+        if self._registration.plan_arguments is not None:
+            self._attached()
+        return self._registration
+
     @property
     def name(self) -> str:
         """The holdout's name in its ledger."""
@@ -171,17 +208,17 @@ class RegisteredHoldout:
     @property
     def size(self) -> int:
         """The number of examples a pass must see."""
-        return self._registration.size
+        return self._kept().size
 
     @property
     def budget(self) -> int:
         """The number of releases that are allowed in all; of a sealed holdout, of runs."""
-        return self._registration.budget
+        return self._kept().budget
 
     @property
     def mechanism(self) -> Mechanism:
         """The rule that answers queries."""
-        return self._registration.mechanism
+        return self._kept().mechanism
 
     @property
     def statistics(self) -> dict[str, Statistic]:

@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import Any, NoReturn, final
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
+from torch_holdout._noise.streams import NoiseSource
 from torch_holdout._shared.checks import require_text
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
 from torch_holdout.holdout.checks import Question, guesses_for, query_key
 from torch_holdout.holdout.gathering import gather
-from torch_holdout.holdout.passes import OpenedRun, Passed, is_free
+from torch_holdout.holdout.passes import OpenedRun, Passed
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.run_checks import (
     account_closed,
@@ -39,7 +40,7 @@ class RunAccess:
     registration: Registration
     ledger: Ledger
     account: str
-    seeded: bool
+    noise: NoiseSource
 
 
 @final
@@ -47,8 +48,8 @@ class Run:
     """One run of a sealed holdout; made by ``holdout.run(...)``, which describes its arguments.
 
     Inside it only "stop" is ever said. It is begun by its first evaluation; leaving the ``with``
-    block ends it. An error that leaves the block gives the run up if that is free (patience could
-    not have stopped it yet); otherwise it stays open, to be resumed by its ``id``.
+    block ends it. An error that leaves the block gives the run up if that is free (``give_up``);
+    otherwise it stays open, to be resumed by its ``id``.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -129,8 +130,8 @@ class Run:
     def give_up(self) -> Outcome | None:
         """Give the run up, without its best evaluation; None if it was never begun.
 
-        While patience could not have stopped it yet this is free: its share of the budget comes
-        back, and its sums are erased.
+        This is free while patience could not have stopped it yet and no other run has said
+        anything since it began: its share of the budget comes back, and its sums are erased.
         """
         return self._ended(OpenedRun.give_up)
 
@@ -143,15 +144,10 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._mark is None:
-            return
-        stored = self._stored()
-        if stored.state != "open":
-            return
         if kind is None:
             self.end()
-        elif issubclass(kind, Exception) and is_free(stored):
-            self.give_up()
+        elif issubclass(kind, Exception):
+            self._ended(OpenedRun.give_up_if_free)
 
     def __copy__(self) -> "Run":
         return self
@@ -235,10 +231,10 @@ class Run:
         if run is None and self._mark is not None:
             raise unknown_run("in another ledger or account")
         if run is None:
-            run = runs.begin(self._rule, self._name, seeded=access.seeded)
+            run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
-        return OpenedRun(runs, run, access.registration, self._mechanism, access.seeded)
+        return OpenedRun(runs, run, access.registration, self._mechanism, access.noise)
 
     def _ended(self, action: Callable[[OpenedRun], None]) -> Outcome | None:
         if self._mark is None:

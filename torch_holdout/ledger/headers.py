@@ -1,7 +1,7 @@
 """Headers: what each account was made for, in one chain over the whole ledger.
 
-The chain of an account's rows does not cover its name, parameters, fingerprint and sketch, nor that
-there is such an account at all: this one does.
+The chain of an account's rows does not cover its name, parameters, fingerprint, sketch and cut,
+nor that there is such an account at all: this one does.
 """
 
 import contextlib
@@ -12,7 +12,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from torch_holdout.ledger.chains import canonical, chained, damaged, first_link
-from torch_holdout.ledger.schema import header_end, headers, holdouts, records, sketches
+from torch_holdout.ledger.schema import (
+    WITH_SEALED,
+    cuts,
+    header_end,
+    headers,
+    holdouts,
+    ledger,
+    records,
+    sketches,
+)
 from torch_holdout.ledger.statements import change
 
 _FIXED = ("account", "name", "registration", "budget", "capacity", "created_at")
@@ -22,7 +31,7 @@ _FIXED = ("account", "name", "registration", "budget", "capacity", "created_at")
 def covered(
     connection: sa.Connection, table: sa.Table, account: str, address: str
 ) -> Iterator[None]:
-    """Write a header after the block that makes or changes an account, its fingerprint or sketch.
+    """Write a header after the block that makes or changes an account or what it knows of its data.
 
     An account that does not fit its last header is refused first: a header would cover the edit.
     Nothing else may be locked after the block, so that no two processes wait for each other.
@@ -84,7 +93,7 @@ def header_problems(connection: sa.Connection, table: sa.Table, account: str) ->
     if last.parameters != own["parameters"]:
         yield "its name, parameters or time of creation were edited: its header says otherwise"
     if last.data != own["data"]:
-        yield "its fingerprint or sketch was edited: its header says otherwise"
+        yield "its fingerprint, sketch or cut was edited: its header says otherwise"
 
 
 def chain_problems(connection: sa.Connection) -> Iterator[str]:
@@ -106,6 +115,9 @@ def chain_problems(connection: sa.Connection) -> Iterator[str]:
     lost = sa.select(sa.func.count()).where(sketches.c.account.not_in(known))
     if connection.execute(lost).scalar_one():
         yield "a sketch without an account"
+    lost = sa.select(sa.func.count()).where(cuts.c.account.not_in(known))
+    if _with_cuts(connection) and connection.execute(lost).scalar_one():
+        yield "a cut without an account"
 
 
 _NO_HEADER = (
@@ -129,8 +141,17 @@ def _content(connection: sa.Connection, table: sa.Table, account: str) -> dict[s
     sketch = _row(connection, sketches, account)
     fixed = {key: row[key] for key in _FIXED if key in row} | {"table": table.name}
     data = {"fingerprint": row["fingerprint"], "sketch": None if sketch is None else dict(sketch)}
+    cut = _row(connection, cuts, account) if _with_cuts(connection) else None
+    if cut is not None:  # headers of accounts without one stay as they were
+        data["cut"] = dict(cut)
     known = {"account": account, "name": row["name"]}
     return _plain(known | {"parameters": _digest(fixed), "data": _digest(data)})
+
+
+def _with_cuts(connection: sa.Connection) -> bool:
+    """Whether the ledger has the table of cuts: one of an older version is only read."""
+    stored = connection.execute(sa.select(ledger.c.schema_version)).scalars().first()
+    return stored is not None and stored >= WITH_SEALED
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from torch_holdout.ledger.backend import damaged_ledger, now
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.headers import covered, has_header
 from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
+from torch_holdout.ledger.plans import require_makeable
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
@@ -27,12 +28,14 @@ from torch_holdout.ledger.same_data import (
     keyed_data,
     ledger_key,
     require_new_data,
+    store_data,
     store_sketch,
     stored_sketch,
 )
 from torch_holdout.ledger.sealed_runs import (
     StoredClosing,
     StoredRun,
+    has_events,
     how_closed,
     read_closing,
     read_runs,
@@ -66,6 +69,7 @@ class Ledger(OpenLedger):
         private: bool,
         fingerprint: DataFingerprint | None,
         account: str | None = None,
+        refusal: str | None = None,
     ) -> str:
         """Create the account, or check that it exists with the same parameters; return its id.
 
@@ -79,12 +83,14 @@ class Ledger(OpenLedger):
             fingerprint: The data's fingerprint, or None.
             account: The id that a copied handle carries: this very account must exist (it may
                 have more statistics by now); no other is made or taken for it.
+            refusal: Why none may be created with these parameters; None if one may.
         """
         content = canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = keyed_data(connection, fingerprint)
             row = self._locked(connection, schema.holdouts, name, account, keyed)
             if row is None:
+                require_makeable(refusal)
                 own = {"registration": content, "budget": budget}
                 own["spent"] = 0 if private else None
                 return self._made(connection, schema.holdouts, name, own, keyed)
@@ -93,7 +99,9 @@ class Ledger(OpenLedger):
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
             unlike = data_difference(connection, row, keyed)
-            whole = merged(row, stored, given, unlike, lenient=account is not None)
+            asked = row.queries > 0 or has_events(connection, row.id)
+            known = account is not None
+            whole = merged(row, stored, given, unlike, asked=asked, lenient=known)
             if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
                 with covered(connection, schema.holdouts, row.account, self.address):
@@ -302,7 +310,7 @@ class Ledger(OpenLedger):
     def _summary(self, connection: sa.Connection, row: Any) -> Summary:
         known = self._version >= schema.WITH_HEADERS and has_sketch(connection, row.account)
         summary = Summary.of_row(row, self.address, sketched=known)
-        if self._version < schema.WITH_SEALED:
+        if self._version < schema.WITH_SEALED or not has_events(connection, row.id):
             return summary
         runs = tuple(read_runs(connection, row.id))
         return replace(summary, runs=runs, closed=how_closed(connection, row.id))
@@ -344,8 +352,7 @@ class Ledger(OpenLedger):
         data = {"fingerprint": None if keyed is None else keyed.fingerprint}
         with covered(connection, table, account, self.address):
             statements.change(connection, table.insert().values(shared | columns | data))
-            if keyed is not None:
-                store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
+            store_data(connection, account, keyed)
         return account
 
     def _sketch(

@@ -15,6 +15,7 @@ from torch_holdout.ledger.schema import (
     closed_sums,
     run_ends,
     run_events,
+    sealed_runs,
     secret_runs,
     secret_sums,
 )
@@ -30,30 +31,39 @@ from torch_holdout.mechanisms.sealed import Sealed
 
 _ENDS: dict[str, State] = {"stop": "stopped", "end": "ended", "give_up": "given_up"}
 _EXACT_NATS = 1e-9
+_TRACES = sa.union_all(
+    *(
+        sa.select(table.c.holdout_id).where(table.c.holdout_id == sa.bindparam("holdout"))
+        for table in (run_events, sealed_runs, secret_runs, closed_sums)
+    ),
+    sa.select(secret_sums.c.holdout_id).where(
+        secret_sums.c.holdout_id == sa.bindparam("holdout"), secret_sums.c.run != LIVE
+    ),
+)
 
 
 def run_problems(connection: sa.Connection, account: StoredRow) -> Iterator[Problem]:
     """Yield what does not fit among an account's sealed runs, their secrets and its closing."""
     own = account["id"]
     end = connection.execute(sa.select(run_ends).where(run_ends.c.holdout_id == own)).one_or_none()
+    if end is None:  # no run was ever begun: only sums behind live answers may be there
+        if connection.execute(_TRACES, {"holdout": own}).first() is not None:
+            yield None, "there are runs or sums, but no event that ends their chain"
+        return
     rows = list(stored_rows(connection, run_events, own))
     chain = Chain(f"{account['name']}/runs", Event)
     for row in rows:
         yield from _numbered(chain.problems(row))
-    if end is None:
-        if rows:
-            yield None, "the events of its runs have no end"
-    else:
-        yield from _numbered(chain.end_problems(end.chain))
-        if end.events != len(rows):
-            yield None, "the number of events does not agree with the rows"
+    yield from _numbered(chain.end_problems(end.chain))
+    if end.events != len(rows):
+        yield None, "the number of events does not agree with the rows"
     replayed = _Replay(account["budget"], _mechanism(account))
     for row in rows:
         yield from _numbered((row["position"], text) for text in replayed.add(Event.of_row(row)))
     stored = [replace(run, label=None, weights=None) for run in read_runs(connection, own)]
     if stored != replayed.runs:
         yield None, "its runs do not stand as their events say"
-    if (end is not None and end.closed_at is not None) != replayed.is_closed:
+    if (end.closed_at is not None) != replayed.is_closed:
         yield None, "whether it is closed does not agree with its events"
     yield from _sum_problems(connection, own, replayed)
 
@@ -87,6 +97,7 @@ class _Replay:
         self.runs: list[StoredRun] = []
         self.sums: set[tuple[int, int, str]] = set()
         self.queries: dict[tuple[int, int], str | None] = {}
+        self.first: dict[int, float | None] = {}  # what others had said at a run's beginning
         self.is_closed = False
         self.closing: dict[str, Any] = {}
 
@@ -129,6 +140,7 @@ class _Replay:
         others = math.fsum(other.said(mechanism) for other in self.runs if other is not run)
         if event.nats is None or abs(event.nats - others) > _EXACT_NATS:
             yield "what other runs had said is not what it records"
+        self.first.setdefault(run.run, event.nats)
         self.sums |= {(run.run, number, name) for name in content["sums"]}
         self.runs[event.run - 1] = replace(
             run,
@@ -139,8 +151,10 @@ class _Replay:
     def _end(self, event: Event, mechanism: Sealed) -> Iterator[str]:
         run = self.runs[event.run - 1]
         ended = replace(run, state=_ENDS[event.kind], best=event.evaluation)
-        free = run.patience is None or run.passes < run.patience.earliest_stop
-        if event.kind == "stop" and free:
+        silent = run.patience is None or run.passes < run.patience.earliest_stop
+        others = math.fsum(other.said(mechanism) for other in self.runs if other is not run)
+        free = silent and self.first.get(run.run) in (None, others)
+        if event.kind == "stop" and silent:
             yield "it stopped before its patience could"
         if event.nats is None or abs(event.nats - ended.said(mechanism)) > _EXACT_NATS:
             yield "its price is not what the registered law gives"

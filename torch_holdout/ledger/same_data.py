@@ -19,6 +19,7 @@ from torch_holdout._fingerprints.data import BY_VALUE, DataFingerprint, KeyedDat
 from torch_holdout._fingerprints.sketch import RANGE, Common, Sketch
 from torch_holdout.bounds.single_query import binary_kl
 from torch_holdout.errors import HoldoutMismatchError, LedgerError
+from torch_holdout.ledger.cuts import cut_difference, require_same_cut, store_cut
 from torch_holdout.ledger.schema import keys, sketches
 from torch_holdout.ledger.statements import change
 
@@ -74,16 +75,28 @@ def store_sketch(connection: sa.Connection, account: str, sketch: Sketch) -> Non
     change(connection, sketches.insert().values(account=account, **own))
 
 
+def store_data(connection: sa.Connection, account: str, keyed: KeyedData | None) -> None:
+    """Write what a new account knows of its data: a sketch, and the cut it is a part of."""
+    if keyed is not None:
+        store_sketch(connection, account, Sketch.of(keyed.hashes, keyed.size))
+    if keyed is not None and keyed.cut is not None:
+        store_cut(connection, account, keyed.cut)
+
+
 def require_new_data(
     connection: sa.Connection, table: sa.Table, name: str, given: KeyedData
 ) -> None:
-    """Raise if an account of the table has the given data already, or much of it."""
+    """Raise if an account of the table has the given data already, or much of it.
+
+    Also if it is a part of a dataset that was cut in another way for another account.
+    """
     known = sa.select(table.c.name).where(
         table.c.fingerprint.in_([given.fingerprint, given.earlier])
     )
     twin = connection.execute(known).scalars().first()
     if twin is not None:
         raise _refilled(name, twin, "this data is already", "Open it by that name.")
+    require_same_cut(connection, name, given.cut)
     overlaps = list(_overlaps(connection, table, given))
     if overlaps:
         _, twin, text = max(overlaps)
@@ -92,10 +105,18 @@ def require_new_data(
 
 def data_difference(connection: sa.Connection, row: Any, given: KeyedData | None) -> str | None:
     """Return how the given data differs from an account's own; None if it does not."""
-    if given is None or row.fingerprint in (given.fingerprint, given.earlier):
+    if given is None:
         return None
     if not row.fingerprint:
         return "fingerprint: it was created without one"
+    other_cut = cut_difference(connection, row.account, given.cut)
+    if row.fingerprint in (given.fingerprint, given.earlier):
+        return other_cut
+    differences = (other_cut, _other_records(connection, row, given))
+    return "; ".join(filter(None, differences)) or None
+
+
+def _other_records(connection: sa.Connection, row: Any, given: KeyedData) -> str | None:
     unlike = "fingerprint: the data is not the data it was created with"
     sketch = stored_sketch(connection, row.account)
     if sketch is None:  # made by version 0.1.0, and not opened with its own data since

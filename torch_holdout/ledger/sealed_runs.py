@@ -194,6 +194,13 @@ class SealedRuns:
         rows = self._connection.execute(which.order_by(run_events.c.position)).mappings()
         return [Event.of_row(row) for row in rows]
 
+    def said_at_first(self, run: int) -> float | None:
+        """Return what other runs had said at the first evaluation of a run, if it has one."""
+        which = sa.select(run_events.c.nats).where(
+            self._of(run_events, run), run_events.c.kind == "evaluate"
+        )
+        return self._connection.execute(which.order_by(run_events.c.position)).scalars().first()
+
     def sums(self, run: int, evaluation: int) -> dict[str, Sums]:
         """Return the sums of one evaluation, by statistic. Raw."""
         columns = (secret_sums.c.statistic, secret_sums.c.total, secret_sums.c.squares)
@@ -201,6 +208,22 @@ class SealedRuns:
             self._of(secret_sums, run), secret_sums.c.evaluation == evaluation
         )
         return {s: _sums(total, sq) for s, total, sq in self._connection.execute(which)}
+
+    def totals(self, run: int, statistic: str) -> list[int]:
+        """Return the sums of a run's passes whose sums are kept, oldest first. Raw."""
+        of = (secret_sums.c.holdout_id == run_events.c.holdout_id) & (
+            secret_sums.c.run == run_events.c.run
+        )
+        same = of & (secret_sums.c.evaluation == run_events.c.evaluation)
+        chosen = (
+            sa.select(secret_sums.c.total, run_events.c.detail)
+            .join(run_events, same)
+            .where(self._of(run_events, run), secret_sums.c.statistic == statistic)
+            .where(run_events.c.kind == "evaluate")
+            .order_by(run_events.c.position)
+        )
+        rows = self._connection.execute(chosen)
+        return [int(total) for total, detail in rows if json.loads(detail)["pass"] is not None]
 
     def keep_sums(self, run: int, evaluation: int, sums: Mapping[str, Sums]) -> None:
         """Keep the sums of an evaluation until closing."""
@@ -283,6 +306,12 @@ class StoredClosing:
     runs: list[StoredRun]
     evaluations: list[Event]
     sums: dict[tuple[int, int, str], Sums]
+
+
+def has_events(connection: sa.Connection, holdout_id: int) -> bool:
+    """Return whether an account has begun a run, or was closed."""
+    end = sa.select(run_ends.c.events).where(run_ends.c.holdout_id == holdout_id)
+    return connection.execute(end).scalar_one_or_none() is not None
 
 
 def how_closed(connection: sa.Connection, holdout_id: int) -> Literal["open", "exact", "private"]:

@@ -107,7 +107,7 @@ UPDATE_RECORDS = records.update().where(records.c.id == sa.bindparam("which"))
 def change(
     connection: sa.Connection, statement: sa.Executable, values: Any = None, rows: int = 1
 ) -> None:
-    """Insert, update or delete exactly so many rows, or raise: then the transaction is undone.
+    """Insert, update or delete exactly ``rows`` rows; raise otherwise, to undo the transaction.
 
     A database may do less without a word, for a rule or a trigger that someone has added.
     """

@@ -5,10 +5,17 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from torch_holdout._shared.checks import plain_whole, require_between, require_whole
-from torch_holdout.bounds.sealed_runs import end_price, silence_price, stop_price
+from torch_holdout.bounds.sealed_runs import (
+    end_price,
+    noisy_end_price,
+    noisy_stop_price,
+    silence_price,
+    stop_price,
+)
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import Decision, Guess, Mechanism, Query, Release
 from torch_holdout.mechanisms.patience import Patience
+from torch_holdout.mechanisms.private_patience import PrivatePatience
 
 _LARGEST_PLAN = 10**9
 _EPSILONS = (1e-6, 1e3)
@@ -35,6 +42,9 @@ class Sealed(Mechanism):
     Example:
         >>> Sealed(evaluations=200)
         Sealed(evaluations=200, epsilon=None)
+        >>> Sealed(evaluations=200).price(
+        ...     state="open", passes=100, patience=Patience("val_loss", 10), best=None)
+        0.2313...
     """
 
     kind: ClassVar[str] = "sealed"
@@ -52,6 +62,17 @@ class Sealed(Mechanism):
         if self.epsilon is not None:
             require_between("epsilon", self.epsilon, *_EPSILONS)
             object.__setattr__(self, "epsilon", float(self.epsilon))
+
+    def noise_scale(self, units: int, resolution: int) -> float:
+        """Return the largest scale of the noise, that of comparisons, in levels."""
+        if self.epsilon is None:
+            return 0.0
+        return PrivatePatience(epsilon=self.epsilon, resolution=resolution).comparison_scale
+
+    def epsilon_spent(self, passes: int, patience: Patience | None, best: int | None) -> float:
+        """Return what a run has cost: all of it, from its first comparison or its choice on."""
+        compared = patience is not None and passes >= patience.earliest_stop
+        return self.epsilon_per_step(1) if compared or best is not None else 0.0
 
     def epsilon_per_step(self, units: int) -> float:
         """Return what one run costs; infinity without noise."""
@@ -77,17 +98,17 @@ class Sealed(Mechanism):
             passes: How many passes it has made.
             patience: What stops it.
             best: The evaluation that was handed over, if one was.
-
-        Example:
-            >>> Sealed(evaluations=200).price(
-            ...     state="open", passes=100, patience=Patience("val_loss", 10), best=None)
-            0.2314...
         """
         if patience is None:
             return 0.0
-        if state == "stopped":
+        private = self.epsilon is not None
+        if state == "stopped" and best is not None:
+            if private:
+                return noisy_stop_price(passes, self.evaluations, patience.patience, best)
             return stop_price(passes, self.evaluations)
         if state == "ended" and best is not None:
+            if private:
+                return noisy_end_price(passes)
             return end_price(passes, patience.patience, patience.after)
         return silence_price(passes, self.evaluations, patience.patience, patience.after)
 

@@ -1,7 +1,8 @@
-"""Before a run: which mechanism, how many releases, and what they will be worth."""
+"""Before a run: which mechanism, how many runs or releases, and what they will be worth."""
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from torch_holdout._shared.checks import (
     plain_whole,
@@ -13,16 +14,13 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout._shared.formulas import formula
-from torch_holdout._shared.text import up
 from torch_holdout.accounting import compose
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE, Certificate
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.mechanisms import Mechanism
-from torch_holdout.mechanisms.base import LARGEST_EPSILON
-from torch_holdout.planning.explanation import explanation
+from torch_holdout.mechanisms import Mechanism, Sealed
+from torch_holdout.planning.decisions import sealed_certificate
+from torch_holdout.planning.explanation import explain_runs, explain_values, not_lasting
 from torch_holdout.planning.setting import LARGEST, PURPOSES, Plan, PlanPurpose, Setting
-
-DEFAULT_BUDGET = 20
 
 
 @formula
@@ -31,6 +29,7 @@ def plan(
     size: int | None = None,
     queries: int,
     failure: float = 0.05,
+    runs: int | None = None,
     budget: int | None = None,
     tolerance: float | None = None,
     purpose: PlanPurpose = "early-stopping",
@@ -39,30 +38,37 @@ def plan(
 ) -> Plan:
     """Choose mechanism, budget and stopping parameters for a holdout.
 
-    Asked the other way round: without ``size`` it finds the smallest holdout for ``tolerance``;
-    with ``tolerance`` and without ``budget`` the largest budget that keeps it. Without both the
-    budget is 20. Nothing is read and nothing is charged.
+    ``runs`` plans decisions: sealed runs, which show when they stop and no value before closing;
+    without any of ``runs``, ``budget`` and ``tolerance`` it is one run. ``budget`` or ``tolerance``
+    plans values that are shown while training goes on: with ``tolerance`` alone the largest budget
+    that keeps it, unless a steep start would spend that; without ``size`` the smallest holdout for
+    ``tolerance``. Nothing is read and nothing is charged.
 
     Args:
         size: Holdout examples.
-        queries: How many evaluations are expected (epochs, trials; times statistics). More may be
-            asked later, at a somewhat worse certificate.
+        queries: For decisions the evaluations of a run. For values how many queries are expected
+            (epochs, trials; times statistics); more may be asked later, at a somewhat worse
+            certificate.
         failure: Probability that the certificate is wrong.
-        budget: Releases.
+        runs: Sealed runs.
+        budget: Releases of values.
         tolerance: Wanted distance to the population value, normalised.
-        purpose: ``"early-stopping"`` (a Ladder: best value so far), ``"search"`` (a Ladder for
-            independent trials) or ``"curve"`` (Thresholdout against the last release: the whole
-            curve).
+        purpose: What values are for: ``"early-stopping"`` (a Ladder: best value so far),
+            ``"search"`` (a Ladder for independent trials) or ``"curve"`` (Thresholdout against the
+            last release: the whole curve).
         delta: State epsilon at this delta; None for pure.
         statistics: How many the holdout has; they share the budget, and each evaluation is one
             query for each of them.
 
     Example:
+        >>> made = plan(size=10_000, queries=200)
+        >>> made.mechanism, made.budget, round(made.certificate.tolerance, 3)
+        (Sealed(evaluations=200, epsilon=None), 1, 0.021)
         >>> made = plan(size=10_000, queries=200, budget=20)
         >>> made.mechanism, round(made.certificate.tolerance, 3)
-        (Ladder(step=0.0025, sigma=6.95...e-05), 0.087)
+        (Ladder(step=0.005, sigma=0.0), 0.082)
         >>> plan(queries=200, budget=20, tolerance=0.05).size
-        32788
+        29327
     """
     setting = _setting(queries, failure, purpose, statistics)
     if tolerance is not None:
@@ -71,41 +77,90 @@ def plan(
     if delta is not None:
         require_between("delta", delta, 0, 1, ends=False)
         delta = float(delta)
-    assumed = budget is None and (size is None or tolerance is None)
-    usual = min(DEFAULT_BUDGET, setting.queries)
-    if budget is not None:
-        budget = _whole("budget", budget)
-    if size is None:
-        size = _needed_size(setting, tolerance, usual if budget is None else budget)
-    setting = replace(setting, size=_whole("size", size))
-    if budget is None:
-        kept = None if assumed else tolerance
-        budget = usual if kept is None else max(1, setting.largest_budget(kept))
-    epsilon = compose(setting.mechanism.budget_charges({setting.size}, budget), delta).epsilon
-    if epsilon > LARGEST_EPSILON:
+    given = {"size": size, "runs": runs, "budget": budget}
+    whole = {name: None if n is None else _whole(name, n) for name, n in given.items()}
+    arguments = whole | {
+        "queries": setting.queries,
+        "failure": setting.failure,
+        "tolerance": tolerance,
+        "purpose": purpose,
+        "statistics": setting.statistics,
+    }
+    setting = replace(setting, delta=delta)
+    if budget is None and tolerance is None:
+        return _plan_of_runs(setting, whole["size"], whole["runs"], arguments)
+    if runs is not None:
         raise InvalidArgumentError(
-            f"Expected a `budget` that a holdout can be made with, but {budget} releases with the "
-            f"little noise that suits {setting.size} examples cost epsilon {up(epsilon)}, above "
-            f"{LARGEST_EPSILON:g}. Use fewer releases or more examples."
+            "Expected `runs` (decisions) or `budget` and `tolerance` (values), but got both. A "
+            "sealed run shows no values: give runs= alone, or leave it out."
         )
+    return _plan_of_values(setting, whole["size"], whole["budget"], tolerance, arguments)
+
+
+def _plan_of_runs(
+    setting: Setting, size: int | None, runs: int | None, arguments: dict[str, Any]
+) -> Plan:
+    if size is None:
+        raise InvalidArgumentError(
+            "Expected `size` (how many holdout examples), or `tolerance` to find the size for."
+        )
+    setting, evaluations = replace(setting, size=size), setting.queries
+    facts = {"runs": runs or 1, "statistics": setting.statistics}
     made = Plan(
-        mechanism=setting.mechanism,
+        mechanism=Sealed(evaluations=evaluations),
+        budget=runs or 1,
+        certificate=sealed_certificate(size, evaluations, setting.failure, **facts),
+        epsilon=math.inf,
+        min_delta=0.0,
+        patience=max(3, math.ceil(evaluations / 20)),
+        explanation="",
+        size=size,
+        queries=evaluations,
+        purpose=setting.purpose,
+        grid=setting.grid,
+        delta=setting.delta,
+        statistics=setting.statistics,
+        arguments=arguments,
+    )
+    return replace(made, explanation=explain_runs(made, setting))
+
+
+def _plan_of_values(
+    setting: Setting,
+    size: int | None,
+    budget: int | None,
+    tolerance: float | None,
+    arguments: dict[str, Any],
+) -> Plan:
+    setting = replace(setting, size=size or _needed_size(setting, tolerance, budget))
+    lasting, refusal = setting.lasting_budget, None
+    if budget is None and tolerance is not None:
+        kept = setting.largest_budget(tolerance)
+        budget = max(kept, lasting)
+        if kept < lasting:
+            refusal = not_lasting(setting, tolerance, kept)
+    budget = budget or lasting
+    mechanism = setting.mechanism(budget)
+    made = Plan(
+        mechanism=mechanism,
         budget=budget,
         certificate=setting.certificate(budget),
-        epsilon=epsilon,
+        epsilon=compose(mechanism.budget_charges({setting.size}, budget), setting.delta).epsilon,
         min_delta=0.5 / setting.grid,  # less than any published change, more than rounding
-        # How many evaluations there are for each release, if they are spread evenly.
-        patience=max(3, math.ceil(setting.queries / setting.statistics / budget)),
+        # A released value is better by a step: waiting for one takes longer than for any change.
+        patience=max(3, math.ceil(setting.evaluations / 4)),
         explanation="",
         size=setting.size,
         queries=setting.queries,
-        purpose=purpose,
+        purpose=setting.purpose,
         grid=setting.grid,
-        delta=delta,
+        delta=setting.delta,
         tolerance=tolerance,
         statistics=setting.statistics,
+        arguments=arguments,
+        refusal=refusal,
     )
-    return replace(made, explanation=explanation(made, setting, assumed))
+    return replace(made, explanation=explain_values(made, setting))
 
 
 @formula
@@ -123,7 +178,7 @@ def certificate(
     """Return what all releases will be worth, however the budget is spent in ``queries`` queries.
 
     Arguments are those of ``plan``; ``mechanism`` takes the place of the one that a plan for the
-    purpose has, ``grid`` (answer intervals) that of 4 sqrt(size), rounded up.
+    purpose has, on a grid of 4 sqrt(size) intervals, rounded up, unless ``grid`` is given.
 
     Example:
         >>> round(certificate(size=1000, queries=200, budget=20).tolerance, 2)
@@ -176,7 +231,7 @@ def max_queries(
 
     Example:
         >>> max_queries(size=10_000, tolerance=0.1, budget=20)
-        2141
+        4347
         >>> max_queries(size=10_000, tolerance=0.01, budget=20)
         0
     """
@@ -200,7 +255,7 @@ def _setting(
     )
 
 
-def _needed_size(setting: Setting, tolerance: float | None, budget: int) -> int:
+def _needed_size(setting: Setting, tolerance: float | None, budget: int | None) -> int:
     if tolerance is None:
         raise InvalidArgumentError(
             "Expected `size` (how many holdout examples), or `tolerance` to find the size for."

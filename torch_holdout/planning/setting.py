@@ -7,8 +7,8 @@ from typing import Any, Literal, final, get_args
 
 from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.numeric_search import largest_whole, smallest_whole
-from torch_holdout._shared.text import USELESS
-from torch_holdout.accounting import PrivacyLoss
+from torch_holdout._shared.text import LARGE_EPSILON, USELESS
+from torch_holdout.accounting import PrivacyLoss, compose
 from torch_holdout.bounds.brackets import worst_releases
 from torch_holdout.bounds.certificate import (
     Certificate,
@@ -19,10 +19,23 @@ from torch_holdout.bounds.certificate import (
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import Ladder, Mechanism, Thresholdout
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION
+from torch_holdout.planning.curves import (
+    finest_step,
+    lasting_budget,
+    lasting_records,
+    standard_error,
+)
 
 PlanPurpose = Literal["early-stopping", "curve", "search"]
 PURPOSES = get_args(PlanPurpose)
-LARGEST = {"size": 10**12, "queries": 10**9, "budget": 10**5, "statistics": 1000, "grid": 2**31}
+LARGEST = {
+    "size": 10**12,
+    "queries": 10**9,
+    "budget": 10**5,
+    "runs": 10**5,
+    "statistics": 1000,
+    "grid": 2**31,
+}
 
 
 @final
@@ -36,11 +49,12 @@ class Plan:
 
     Attributes:
         mechanism: With its parameters, in normalised units.
-        budget: Releases.
-        certificate: However they are spent in ``queries`` queries.
-        epsilon: What they cost, at ``delta``, replacing one example.
-        min_delta: For EarlyStopping, normalised: multiply by the statistic's range.
-        patience: For EarlyStopping: evaluations without an improvement.
+        budget: Sealed runs, or releases of values (``unit``).
+        certificate: However they are spent in ``queries`` queries; for runs, if a display stops all
+            but the last.
+        epsilon: What they cost, at ``delta``, replacing one example; infinite without noise.
+        min_delta: For EarlyStopping or Patience, normalised: multiply by the statistic's range.
+        patience: For EarlyStopping or Patience: evaluations without an improvement.
         explanation: One sentence for each of these, what is not reached and what would help.
         size: Examples.
         queries: Planned; more may be asked.
@@ -49,6 +63,9 @@ class Plan:
         delta: At which delta epsilon is stated, None for pure.
         tolerance: What was asked for, if anything.
         statistics: How many share the budget; each evaluation is one query for each of them.
+        arguments: What ``plan`` was called with, which an account made from it keeps; None for
+            plans of version 0.1.0.
+        refusal: Why no account can be created from it (it can be attached to one that exists).
 
     Example:
         >>> from torch_holdout import plan
@@ -71,6 +88,13 @@ class Plan:
     delta: float | None = None
     tolerance: float | None = None
     statistics: int = 1
+    arguments: dict[str, Any] | None = field(default=None, repr=False)
+    refusal: str | None = field(default=None, repr=False)
+
+    @property
+    def unit(self) -> str:
+        """What the budget counts: ``"run"`` or ``"release"``."""
+        return "release" if self.mechanism.shows_values else "run"
 
     @property
     def useful(self) -> bool:
@@ -98,13 +122,20 @@ def planned_arguments(given: Plan | None, **arguments: Any) -> dict[str, Any]:
                 f"Expected `{name}` to come from the plan ({getattr(given, name)!r}), but also got "
                 f"{value!r}. Give one of them; a plan for other numbers is another plan."
             )
-    return {name: getattr(given, name) for name in arguments} | {"planned": given.queries}
+    taken = {name: getattr(given, name) for name in arguments}
+    taken |= {"plan_arguments": given.arguments, "refusal": given.refusal}
+    if not given.mechanism.shows_values:  # as an account that is made by hand
+        return taken | {"grid": None}
+    return taken | {"planned": given.queries}
 
 
 @final
 @dataclass(frozen=True)
 class Setting:
-    """A mechanism fitted to a holdout's size, the number of queries and the purpose."""
+    """A mechanism fitted to a holdout's size and the purpose; no part of it follows the queries.
+
+    So a certificate for more queries is never narrower.
+    """
 
     size: int
     queries: int
@@ -113,42 +144,68 @@ class Setting:
     statistics: int = 1
     given: Mechanism | None = None
     intervals: int | None = None
+    delta: float | None = None
+
+    @property
+    def evaluations(self) -> int:
+        """How many evaluations the queries are: each is one query for each statistic."""
+        return -(-self.queries // self.statistics)
+
+    @property
+    def lasting_budget(self) -> int:
+        """How many releases a steep start, or a search's series of records, takes."""
+        if self.purpose == "search":
+            needed = lasting_records(self.evaluations)
+        else:
+            needed = lasting_budget(self.evaluations, self.threshold)
+        return min(self.queries, self.statistics * needed, LARGEST["budget"])
 
     @property
     def threshold(self) -> float:
-        """A Ladder's step of u/2 for epochs, u for independent trials; T = u for a curve.
+        """A Ladder's step: the finest for epochs, u for independent trials; T for a curve.
 
-        u is the worst-case standard error of a mean of values in [0, 1].
+        A curve's threshold is twice the finest step, because it releases in both directions. u is
+        the worst-case standard error of a mean of values in [0, 1].
         """
-        error = 1 / (2 * math.sqrt(self.size))
-        return min(0.5, error / 2 if self.purpose == "early-stopping" else error)
+        if self.purpose == "search":
+            return min(0.5, standard_error(self.size))
+        return min(0.5, finest_step(self.size) * (2 if self.purpose == "curve" else 1))
 
-    @property
-    def sigma(self) -> float:
-        """Comparison noise that rarely exceeds the threshold in m queries: T/(6 ln 2m).
+    def sigma(self, budget: int) -> float:
+        """Noise far below the threshold, T/90; none where epsilon would protect nobody.
 
-        For a handful of queries it is that of twenty. Above that a plan for more queries takes less
-        noise, and with few of them its certificate can be some per cent tighter for it.
+        Comparison noise of four times this exceeds the threshold in one of 10^10 queries.
         """
-        return self.threshold / (6 * math.log(2 * max(self.queries, 20)))
+        return self.threshold / 90 if self.private(budget) else 0.0
 
-    @property
-    def mechanism(self) -> Mechanism:
-        """The given mechanism, or the one that suits the purpose."""
-        if self.given is not None:
-            return self.given
+    def private(self, budget: int) -> bool:
+        """Whether the noise of a whole budget costs an epsilon that protects a record."""
+        charges = self._fitted(self.threshold / 90).budget_charges({self.size}, budget)
+        return compose(charges, self.delta).epsilon <= LARGE_EPSILON
+
+    def mechanism(self, budget: int) -> Mechanism:
+        """Return the given mechanism, or the one that suits the purpose."""
+        return self._fitted(self.sigma(budget)) if self.given is None else self.given
+
+    def _fitted(self, sigma: float) -> Mechanism:
         if self.purpose == "curve":
-            return Thresholdout(threshold=self.threshold, sigma=self.sigma, guess="last")
-        return Ladder(step=self.threshold, sigma=self.sigma)
+            return Thresholdout(threshold=self.threshold, sigma=sigma, guess="last")
+        return Ladder(step=self.threshold, sigma=sigma)
 
     @property
     def grid(self) -> int:
-        """Steps of u/2 or a little less."""
-        return self.intervals or math.ceil(4 * math.sqrt(self.size))
+        """Steps of the threshold or a little less, of half of it for trials and curves.
+
+        For a mechanism that is given: of half the worst-case standard error.
+        """
+        if self.given is not None:
+            return self.intervals or math.ceil(4 * math.sqrt(self.size))
+        halves = 1 if self.purpose == "early-stopping" else 2
+        return self.intervals or math.ceil(halves / self.threshold)
 
     def certificate(self, budget: int) -> Certificate:
         """Return what all releases are worth when the budget is spent in the worst way."""
-        mechanism = self.mechanism
+        mechanism = self.mechanism(budget)
         channel = mechanism.channel(units=self.size, resolution=DEFAULT_RESOLUTION, grid=self.grid)
         channels = {f"statistic {k + 1}": channel for k in range(self.statistics)}
         before = worst_releases(self.queries, budget, sequences_of(channels.values()))
@@ -172,9 +229,19 @@ class Setting:
         )
 
     def largest_budget(self, tolerance: float) -> int:
-        """Return the largest budget whose certificate is within a tolerance; 0 if none is."""
+        """Return the largest budget whose certificate is within a tolerance; 0 if none is.
+
+        Noise makes a certificate wider, so it grows with the budget only among those with noise and
+        among those without: these are searched first.
+        """
         most = min(self.queries, LARGEST["budget"])
-        return largest_whole(lambda budget: self._keeps(tolerance, budget), 1, most) or 0
+        noisy = self._noisy_up_to(most)
+
+        def keeps(budget: int) -> bool:
+            return self._keeps(tolerance, budget)
+
+        quiet = largest_whole(keeps, noisy + 1, most) if noisy < most else None
+        return quiet or (noisy and largest_whole(keeps, 1, noisy)) or 0
 
     def most_queries(self, tolerance: float, budget: int) -> int:
         """Return the largest number of queries that keeps a tolerance; 0 if none does."""
@@ -184,15 +251,33 @@ class Setting:
 
         return largest_whole(holds, 1, LARGEST["queries"]) or 0
 
-    def smallest_size(self, tolerance: float, budget: int) -> int | None:
-        """Return the smallest holdout that keeps a tolerance; None if none does."""
+    def smallest_size(self, tolerance: float, budget: int | None) -> int | None:
+        """Return the smallest holdout that keeps a tolerance; None if none does.
+
+        Without a budget each size has the one that lasts. Sizes without noise are searched first,
+        for the reason that ``largest_budget`` has.
+        """
 
         def suffices(size: int) -> bool:
-            return replace(self, size=size)._keeps(tolerance, budget)
+            other = replace(self, size=size)
+            return other._keeps(tolerance, budget or other.lasting_budget)
+
+        def noisy(size: int) -> bool:
+            other = replace(self, size=size)
+            return self.given is None and other.private(budget or other.lasting_budget)
 
         # Asked first: that nothing suffices should not take a long search.
         most = LARGEST["size"]
-        return smallest_whole(suffices, 1, most) if suffices(most) else None
+        if not suffices(most):
+            return None
+        first = smallest_whole(noisy, 1, most) or most
+        quiet = smallest_whole(suffices, 1, first - 1) if first > 1 else None
+        return quiet or smallest_whole(suffices, first, most)
+
+    def _noisy_up_to(self, most: int) -> int:
+        if self.given is not None:
+            return 0
+        return largest_whole(self.private, 1, most) or 0
 
     def _keeps(self, tolerance: float, budget: int) -> bool:
         return self.certificate(budget).tolerance <= tolerance

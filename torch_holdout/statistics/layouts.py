@@ -1,4 +1,4 @@
-"""Layouts of per-example values: what is no value of each example is refused, unread."""
+"""Check by layout alone that every example has a value of its own."""
 
 from torch import Tensor
 

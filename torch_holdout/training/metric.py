@@ -251,7 +251,7 @@ class ReusableHoldoutMetric(Metric):
         return Answer(math.nan, "sealed", self.holdout.budget_left, statistic=name)
 
     def _unanswered(self, problem: str) -> float:
-        """Say why a pass got no answer, here and to whoever reports that there is none."""
+        """Warn why a pass got no answer, and keep the reason for callbacks that miss the answer."""
         self.problem = problem
         _last_pass.problem = problem
         warnings.warn(f"{problem} Computed NaN.", HoldoutWarning, stacklevel=5)

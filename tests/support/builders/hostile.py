@@ -46,7 +46,7 @@ class RaisingDataset(Dataset):
 
 
 class LongDataset(Dataset):
-    """Says it is longer than any memory; whoever reads on is told so."""
+    """Claims to be longer than any memory, and raises when it is read to the end."""
 
     def __init__(self, size=10**15):
         self.size = size

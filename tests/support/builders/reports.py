@@ -61,9 +61,10 @@ def passes(holdout, **means):
         statistic = holdout.statistics[name]
         share = (mean - statistic.low) / (statistic.high - statistic.low)
         sums = holdout.accumulator(name)
-        right = round(share * holdout.size)
+        right = torch.arange(holdout.size) < round(share * holdout.size)
         low, high = torch.tensor(statistic.low), torch.tensor(statistic.high)
-        sums.update(torch.where(torch.arange(holdout.size) < right, high, low))
+        zero_one = isinstance(statistic, th.ZeroOne)
+        sums.update(right if zero_one else torch.where(right, high, low))
         found[name] = sums
     return found
 

@@ -12,6 +12,13 @@ def discrete_laplace(scale, reach=40):
     return {k: w / total for k, w in weights.items()}
 
 
+def geometric(scale, reach=40):
+    """P(k) proportional to exp(-k/scale) for k = 0, 1, ..., enumerated far into the tail."""
+    weights = [math.exp(-k / scale) for k in range(math.ceil(reach * scale) + 1)]
+    total = math.fsum(weights)
+    return {k: w / total for k, w in enumerate(weights)}
+
+
 def discrete_gaussian(scale, reach=12):
     limit = math.ceil(reach * scale) + 1
     weights = {k: math.exp(-(k**2) / (2 * scale**2)) for k in range(-limit, limit + 1)}

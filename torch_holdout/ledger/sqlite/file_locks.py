@@ -30,7 +30,7 @@ except ImportError:  # on Windows locks belong to a handle, SQLite's too
     fcntl = None  # type: ignore[assignment]
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_PATIENCE_SECONDS = 5  # with whoever is next in line
+_PATIENCE_SECONDS = 5  # with the process that is next in line
 POLLS = (0.001, 0.002, 0.003, 0.005)  # seconds between tries; the last one is repeated
 
 
@@ -170,7 +170,7 @@ def _stand_in_line(file: io.FileIO) -> None:
     """Wait to be the next: else a process that asks again at once would overtake those that sleep.
 
     Only fairness rests on this lock, so one that POSIX drops is good enough. (On Linux it has
-    nothing to do with ``flock``.) Who stands still in front is overtaken after some seconds.
+    nothing to do with ``flock``.) A process that stops in front is overtaken after some seconds.
     """
     if sys.platform == "linux" and file.writable():
         _tried(partial(_is_next, file), time.monotonic() + _PATIENCE_SECONDS)

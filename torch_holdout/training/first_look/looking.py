@@ -186,7 +186,7 @@ def _marked_parts(look: Look, value: Any, depth: int) -> Any:
 def _eager() -> Iterator[None]:
     """Run compiled modules as they are written: a compiler would treat marked tensors apart."""
     stance = getattr(torch.compiler, "set_stance", None)
-    # Whoever compiled something has imported this; importing it takes seconds.
+    # Compiling imports this module; importing it here would take seconds.
     if stance is None or "torch._dynamo" not in sys.modules:
         yield
     else:
