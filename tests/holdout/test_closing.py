@@ -278,7 +278,7 @@ class TestLive:
             assert value.high - value.low < live.high - live.low
 
     def test_a_loss_is_half_as_wide_as_it_was(self):
-        """Twenty values at n = 10,000: a half-width of .04 to .07 of the range is below .030."""
+        """Twenty values at n = 10,000: half-widths of .04 to .07 of the range fall below .03."""
         holdout = make_holdout(
             size=10_000,
             statistics={"val_loss": th.BoundedMean(0.0, 5.0)},

@@ -62,13 +62,8 @@ def kill_somewhere(folder, seed, with_steps, generator):
 
 def shown(folder):
     """What was shown; a line that a kill has cut off was not."""
-    found = []
-    for line in (folder / "shown.jsonl").read_text().splitlines():
-        try:
-            found.append(tuple(json.loads(line)))
-        except ValueError:
-            continue
-    return found
+    lines = (folder / "shown.jsonl").read_text().splitlines()
+    return [tuple(json.loads(line)) for line in lines if line.endswith("]")]
 
 
 def problems(folder, seed, with_steps):

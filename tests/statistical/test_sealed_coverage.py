@@ -8,7 +8,6 @@ analysts find.
 
 from functools import cache, partial
 
-import numpy as np
 import pytest
 from scipy import stats
 

@@ -33,7 +33,8 @@ def require_confirmation(question: str) -> None:
             "Expected --yes, because there is no terminal to ask on and closing cannot be undone. "
             "Nothing was closed."
         )
-    if not typer.confirm(question, err=True):
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)  # typer's prompt ends on stdout
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         typer.echo("Nothing was closed.", err=True)
         raise typer.Exit(1)
 

@@ -111,7 +111,7 @@ class _Replay:
             yield "a run of a holdout that is not sealed"
         elif event.kind == "begin":
             yield from self._begin(event)
-        elif not 1 <= event.run <= len(self.runs) or self.runs[event.run - 1].state != "open":
+        elif not 1 <= event.run <= len(self.runs) or not self._takes(event):
             yield "its run is not open"
         elif event.kind == "evaluate":
             yield from self._evaluate(event, self.mechanism)
@@ -119,6 +119,15 @@ class _Replay:
             yield from self._end(event, self.mechanism)
         else:
             yield "an event of an unknown kind"
+
+    def _takes(self, event: Event) -> bool:
+        """Whether a run is open; an ended one takes other statistics of known evaluations."""
+        run = self.runs[event.run - 1]
+        if run.state == "open":
+            return True
+        known = (run.run, event.evaluation or 0) in self.queries
+        own = event.kind != "evaluate" or event.passes is not None
+        return known and not own and run.share is not None
 
     def _begin(self, event: Event) -> Iterator[str]:
         taken = {run.share for run in self.runs}

@@ -4,6 +4,7 @@ import math
 
 from torch_holdout._shared.text import USELESS, counted
 from torch_holdout.holdout.closing import ClosedValue
+from torch_holdout.mechanisms import mechanism_of
 from torch_holdout.report.remarks import Remark, confidence, privacy, short, strength
 from torch_holdout.report.sealed import ClosedStatistic, Curve, NextEvaluation
 from torch_holdout.report.summary import HoldoutReport
@@ -34,7 +35,7 @@ def sealed_verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
     opened = not holdout.status.closed
     remarks = [
         Remark("Certificate", strength(holdout.statistics, "run") if opened else ""),
-        Remark("Values", _NO_VALUE if opened else ""),
+        Remark("Values", _values(holdout) if opened else ""),
         Remark("Closed", closed_remark(holdout)),
         *best_remarks(holdout),
         Remark("Runs told apart", " ".join(filter(None, map(_told_apart, holdout.closed)))),
@@ -81,10 +82,21 @@ def place(value: ClosedValue, name: str | None) -> str:
     return f"question {value.evaluation:,}" + (f", run{called}" if called else "")
 
 
-_NO_VALUE = (
-    "No value has been shown, and this page has read none. Closing shows all of them, with an "
-    "interval each, and ends the holdout for good: torch-holdout close."
-)
+def _protects(holdout: HoldoutReport) -> bool:
+    return mechanism_of(holdout.status.mechanism).is_private()
+
+
+def _values(holdout: HoldoutReport) -> str:
+    none = "No value has been shown, and this page has read none."
+    if _protects(holdout):
+        return (
+            f"{none} The noise protects the examples: closing erases the sums, and shows the "
+            f"values only with --exact, which states epsilon as infinite for good."
+        )
+    return (
+        f"{none} Closing shows all of them, with an interval each, and ends the holdout for good: "
+        f"torch-holdout close."
+    )
 
 
 def _closed_headline(holdout: HoldoutReport) -> str:
@@ -134,6 +146,8 @@ def _worth(holdout: HoldoutReport) -> str:
         return "the certificate says nothing useful"
     which = "each of them" if holdout.status.queries else "each evaluation of a first run"
     claim = f"with {confidence(holdout)} confidence closing will show {which} within"
+    if _protects(holdout):
+        claim = f"with {confidence(holdout)} confidence the hidden value of {which} is within"
     if len(usable) > _MANY:
         most = max(s.share for s in usable)
         return f"{claim} {distance_text(100 * most)} % of its range of the truth"
