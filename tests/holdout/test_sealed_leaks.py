@@ -221,7 +221,9 @@ def test_the_reference_of_an_ended_run_is_not_left_in_the_file(path):
         assert kept in bytes_below(path)
     assert reference_in(path) is None
     assert kept not in bytes_below(path)
-    total = str(max((raw_of(epoch)[1] for epoch in range(3)), key=lambda t: str(t) in kept.decode()))
+    total = str(
+        max((raw_of(epoch)[1] for epoch in range(3)), key=lambda t: str(t) in kept.decode())
+    )
     assert total.encode() in kept
     assert total.encode() not in bytes_below(path)
 
