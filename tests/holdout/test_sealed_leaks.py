@@ -1,4 +1,4 @@
-"""Nothing about the values of an open run leaves: no text, object, log, frame, size or statement."""
+"""Nothing about an open run's values leaves: no text, object, log, frame, size or statement."""
 
 import io
 import logging
@@ -127,7 +127,7 @@ def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypat
         "printed": list(capfd.readouterr()),
     }
     assert len(inside) == 20
-    assert {name: raw_hits(each, RAW) for name, each in seen.items()} == dict.fromkeys(seen, [])
+    assert {name: raw_hits(each, RAW) for name, each in seen.items()} == {name: [] for name in seen}
     assert run.outcome is None
 
 

@@ -130,7 +130,7 @@ class Closing:
     def curve(self, statistic: str | None = None, run: int | None = None) -> list[ClosedValue]:
         """Return the values of a statistic in order, of one run or of all."""
         statistic = self._decides() if statistic is None else statistic
-        if statistic not in self.modes:
+        if not isinstance(statistic, str) or statistic not in self.modes:
             raise InvalidArgumentError(
                 f"Expected one of the statistics {list(self.modes)}, but got {shown(statistic)}."
             )

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, final
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._noise.streams import NoiseSource
+from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
@@ -71,6 +72,7 @@ class Run:
         name: str | None,
         resume: str | None,
     ) -> None:
+        require_instance("access", access, RunAccess)
         self._access = access
         self._mechanism = sealed_mechanism(access.registration)
         self._rule = checked_rule(access.registration, stop, best)
