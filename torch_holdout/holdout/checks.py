@@ -7,7 +7,12 @@ from typing import Literal
 
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._shared.checks import require_flag, require_instance, require_number, require_text
+from torch_holdout._shared.checks import (
+    require_flag,
+    require_instance,
+    require_number,
+    require_text,
+)
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
