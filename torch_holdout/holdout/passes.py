@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 from torch_holdout._noise.streams import NoiseSource
 from torch_holdout.holdout.judging import Judge
 from torch_holdout.holdout.registration import Registration
-from torch_holdout.holdout.run_checks import ended_run
+from torch_holdout.holdout.run_checks import ended_run, unknown_weights
 from torch_holdout.holdout.run_results import Evaluation, outcome_of
 from torch_holdout.ledger.chains import canonical
 from torch_holdout.ledger.sealed_runs import Event, SealedRuns, State, StoredRun, Sums
@@ -59,6 +59,14 @@ class OpenedRun:
             raise ended_run(outcome_of(run, self.mechanism, ""))
         number = seen[0].evaluation if seen else None
         return self._new(sums, new, number or run.evaluations + 1, query, step)
+
+    def recall(self, sums: Mapping[str, Sums], query: str) -> Passed:
+        """Say again what was said of weights that this run has evaluated; record nothing."""
+        seen = self.runs.evaluations_of(self.run.run, query)
+        known = {name for event in seen for name in event.content["sums"]}
+        if not set(sums) <= known:
+            raise unknown_weights()
+        return self._again(seen[-1])
 
     def end(self) -> None:
         """End the run; with a patience, hand over its best evaluation."""

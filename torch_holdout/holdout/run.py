@@ -177,9 +177,34 @@ class Run:
         asked = Question(sums, query, guesses_for(sums, None), False)
         if not asked.sums:
             raise InvalidArgumentError("Expected the sums of at least one statistic, but got none.")
-        return without_trace(lambda: self._ask(asked, step))
+        replays = self._replays > 0
 
-    def _ask(self, asked: Question, step: str | None) -> Passed:
+        def take(opened: OpenedRun, sums: Mapping[str, Sums], key: str) -> Passed:
+            return opened.take(sums, key, step, replays=replays)
+
+        passed = without_trace(lambda: self._ask(asked, take))
+        self._replays -= passed.again
+        return passed
+
+    def _recall(self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint) -> None:
+        """Raise unless this run has evaluated the model; nothing is recorded or charged."""
+        asked = Question(sums, query, guesses_for(sums, None), False)
+        without_trace(lambda: self._ask(asked, OpenedRun.recall))
+
+    @property
+    def _weights_path(self) -> str | None:
+        """Where the file of the best weights is, if one was written."""
+        return self._stored().weights if self._mark is not None else None
+
+    def _keep_weights(self, path: str) -> None:
+        """Record where the file of the best weights is."""
+        access = self._access
+        with access.ledger.account(access.account, budget=access.registration.budget) as account:
+            account.runs.update(self._opened(account.runs).run.run, weights=path)
+
+    def _ask(
+        self, asked: Question, take: Callable[[OpenedRun, dict[str, Sums], str], Passed]
+    ) -> Passed:
         registration, ledger = self._access.registration, self._access.ledger
         ranks = gather(registration, ledger.address, asked)
 
@@ -189,13 +214,12 @@ class Run:
             key = _query(registration, readings[ranks.names[0]].query)
             with ledger.account(self._access.account, budget=registration.budget) as account:
                 opened = self._opened(account.runs)
-                passed = opened.take(sums, key, step, replays=self._replays > 0)
+                passed = take(opened, sums, key)
                 mark = run_mark(self._access.account, opened.run.run)
             # Only here, after the commit, does anything leave.
             return passed, mark
 
         passed, self._mark = on_first_rank(asked.world, decide)
-        self._replays -= passed.again
         return passed
 
     def _opened(self, runs: SealedRuns) -> OpenedRun:

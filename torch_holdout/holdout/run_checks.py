@@ -82,6 +82,15 @@ def ended_run(outcome: Outcome | None) -> HoldoutError:
     )
 
 
+def unknown_weights() -> HoldoutError:
+    """Return the error for weights that no pass of the run has evaluated."""
+    return HoldoutError(
+        "Expected weights that this run has evaluated, but got others: a sealed holdout evaluates "
+        "new ones in a run only. Evaluate them in a fit, or in a loop with `holdout.run()`; values "
+        "are shown by holdout.close(). Nothing was charged."
+    )
+
+
 def account_closed(name: str) -> HoldoutError:
     """Return the error for a question to a closed holdout."""
     return HoldoutClosedError(

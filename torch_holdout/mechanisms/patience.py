@@ -111,7 +111,8 @@ def judged(
         return Judgement(None, False, False)
     gain = 0 if reference is None else reference.total - total
     better = reference is None or (gain if mode == "min" else -gain) > margin
-    if reference is None or better:
-        reference = Reference(total, evaluation, passes)
+    # Made in either case: calls can be counted.
+    here = Reference(total, evaluation, passes)
+    reference = here if reference is None or better else reference
     waited = passes - reference.passes
     return Judgement(reference, better, patience is not None and waited >= patience.patience)

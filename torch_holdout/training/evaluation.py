@@ -1,6 +1,6 @@
 """One evaluation of a guarded module: sealed sums, the weights it saw, the training value."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -9,7 +9,9 @@ from torch_holdout._fingerprints.weights import WeightsFingerprint, is_sharded, 
 from torch_holdout._shared.distributed import share_of
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.passes import Passed
 from torch_holdout.holdout.results import Answer
+from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import SealedSums
 from torch_holdout.training.advice import diff_for
 from torch_holdout.training.loaders import HoldoutLoader
@@ -20,7 +22,8 @@ class Evaluation:
     """A pass over the holdout; only the door's answers can be read from it.
 
     ``version`` names whatever else than the model decides the values; ``loader`` tells how many
-    examples a batch has.
+    examples a batch has; ``confirmed`` is called with the model where its weights are looked at for
+    the second time, so that it sees those that were evaluated.
     """
 
     def __init__(
@@ -32,11 +35,13 @@ class Evaluation:
         rank: int,
         world: int,
         loader: HoldoutLoader | None = None,
+        confirmed: Callable[[nn.Module], None] | None = None,
     ) -> None:
         self._holdout = holdout
         self._model = model
         self._version = version
         self._loader = loader
+        self._confirmed = confirmed
         self._batches = 0
         self._sums = {
             name: holdout.accumulator(name, rank=rank, world=world) for name in holdout.statistics
@@ -65,7 +70,12 @@ class Evaluation:
         """
         require_eval(self._model)
         seen = weights_fingerprint(self._model, self._version)
-        self._weights = seen if self._weights is None else self._weights.confirmed_by(seen)
+        if self._weights is None:
+            self._weights = seen
+            return
+        self._weights = self._weights.confirmed_by(seen)
+        if self._confirmed is not None:
+            self._confirmed(self._model)
 
     def add(self, output: Any) -> None:
         """Add a step's output for a batch of the holdout."""
@@ -86,10 +96,21 @@ class Evaluation:
 
     def ask(self) -> dict[str, Answer]:
         """Ask the holdout for every statistic."""
+        query = self._query()
+        return self._holdout.release_all(self._sums, query=query, guesses=self._guesses)
+
+    def passed(self, run: Run, step: str) -> Passed:
+        """Make a pass of a sealed run, with every statistic."""
+        return run._passed(self._sums, self._query(), step)
+
+    def recall(self, run: Run) -> None:
+        """Raise unless a sealed run has evaluated these weights."""
+        run._recall(self._sums, self._query())
+
+    def _query(self) -> str | WeightsFingerprint:
         if self._sharded and self._weights is not None:
             self.look_at_weights()
-        query = "no step was run" if self._weights is None else self._weights
-        return self._holdout.release_all(self._sums, query=query, guesses=self._guesses)
+        return "no step was run" if self._weights is None else self._weights
 
     def _checked(self, output: Any) -> dict[str, tuple[Any, ...]]:
         expected = set(self._sums)

@@ -1,12 +1,8 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
-import functools
-import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
-
-import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from torch_holdout._shared.checks import (
     require_choice,
@@ -14,54 +10,51 @@ from torch_holdout._shared.checks import (
     require_text,
     require_whole,
 )
-from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout._shared.tracebacks import empty_frames
-from torch_holdout.errors import (
-    BudgetExhaustedError,
-    HoldoutError,
-    HoldoutWarning,
-)
+from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
+from torch_holdout.holdout.run_results import Outcome
 from torch_holdout.holdout.runs import current_run, named_run
+from torch_holdout.mechanisms import Patience
+from torch_holdout.training.answering import LiveCourse
 from torch_holdout.training.data_check import DataCheck
 from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.first_look.first_batches import FirstBatches
-from torch_holdout.training.guesses import guess_batches, require_guesses
-from torch_holdout.training.interception import MetricWatch, Step
-from torch_holdout.training.publishing import name_of_run, publish, stop_if_spent
+from torch_holdout.training.guarded_pass import PassHooks
+from torch_holdout.training.guesses import require_guesses
+from torch_holdout.training.interception import MetricWatch
+from torch_holdout.training.publishing import name_of_run
 from torch_holdout.training.requirements import (
-    budget_spent,
     checked_indices,
     checked_public,
     require_batches,
     require_loggable,
     require_own_examples,
-    require_releases_left,
     require_whole_loader,
     step_of,
 )
 from torch_holdout.training.runs import (
     GuardedRun,
     explain_epoch_end,
-    holdout_step_of,
-    own_loader,
     require_idle,
     require_step,
     set_up,
 )
+from torch_holdout.training.sealed_checks import require_sealed_arguments
 from torch_holdout.training.session import GuardSession
+from torch_holdout.training.stopping import SealedCourse
+
+Course = LiveCourse | SealedCourse
 
 
-class HoldoutGuardHooks:
+class HoldoutGuardHooks(PassHooks):
     """All of ``HoldoutGuard`` but its base class, the ``Callback`` of a Lightning package.
 
     The bound classes take the docstring of ``__init__``, the text for users, as their own.
     """
 
     _session: GuardSession | None = None  # from setup to teardown
-    _looks = True  # whether the first batch is shown as marked tensors
-    _current: GuardedRun | None = None  # likewise
 
     def __init__(
         self,
@@ -77,6 +70,9 @@ class HoldoutGuardHooks:
         prog_bar: bool = True,
         run: str | None = None,
         check_data: bool = True,
+        stop: Patience | None = None,
+        keep: str | Path | None = None,
+        restore: bool = True,
     ) -> None:
         """Route validation through a holdout, so that every decision reads only guarded values.
 
@@ -109,6 +105,15 @@ class HoldoutGuardHooks:
                 started.
             check_data: Whether the records of the loaders' datasets are compared with the account,
                 once for each dataset, before anything is trained: at most 20,000 in 2 seconds.
+            stop: For a sealed holdout: what stops the fit, e.g. ``th.Patience("val_loss", 10)``.
+                Nothing is logged but counts and prices; when training ends, the best weights are
+                put back into the module and written to ``guard.best_model_path``, and
+                ``guard.outcome`` says how the run ended. Without it the run shows nothing: its best
+                weights wait in a file for ``holdout.close().load_best(model)``.
+            keep: For a sealed holdout: a folder for files of weights; None: copies in memory, and
+                one file below ``default_root_dir``. With ``stop`` the last passes are kept there,
+                so that the best weights survive a crash.
+            restore: Whether the best weights are put back when training ends.
 
         Example:
             >>> import torch_holdout as th
@@ -119,6 +124,12 @@ class HoldoutGuardHooks:
             >>> guard = HoldoutGuard(holdout, public=("lr",))  # for Trainer(callbacks=[guard, ...])
             >>> guard.on_exhausted, guard.holdout.budget_left
             ('stop', 20)
+            >>> sealed = th.ReusableHoldout(
+            ...     "memory://", name="val", size=500, statistics={"val_acc": th.ZeroOne()},
+            ...     mechanism=th.Sealed(evaluations=200), budget=1)
+            >>> guard = HoldoutGuard(sealed, stop=th.Patience("val_acc", patience=10))
+            >>> guard.outcome, guard.best_model_path  # until a fit has ended
+            (None, None)
         """
         super().__init__()
         require_instance("holdout", holdout, ReusableHoldout)
@@ -129,6 +140,9 @@ class HoldoutGuardHooks:
         require_instance("version", version, str)
         require_instance("check_data", check_data, bool)
         require_loggable(holdout.statistics)
+        require_sealed_arguments(
+            holdout, stop=stop, keep=keep, restore=restore, stage=stage, on_exhausted=on_exhausted
+        )
         if run is not None:
             require_text("run", run)
         self.holdout = holdout
@@ -144,7 +158,10 @@ class HoldoutGuardHooks:
         self.run = run
         self._started_as = ""
         self.answers: dict[str, Answer] = {}
-        self._last: dict[str, float] = {}
+        self.stop = stop
+        self.restore = restore
+        live = holdout.mechanism.shows_values
+        self._course: Course = LiveCourse() if live else SealedCourse(stop, keep, restore=restore)
         self._warned: set[str] = set()
         self._evaluation: Evaluation | None = None
         self._watch = MetricWatch([])
@@ -158,17 +175,23 @@ class HoldoutGuardHooks:
         """The guard's key in a checkpoint, different for each guard of a Trainer."""
         return f"HoldoutGuard[{self.holdout.name}, {self.stage}, {self.dataloader_idx}]"
 
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the sealed run of the last fit ended; None while it is open."""
+        return self._course.outcome
+
+    @property
+    def best_model_path(self) -> str | None:
+        """The file of the best weights of the last fit, once a sealed run has named them."""
+        return self._course.best_model_path
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the last published values. Never the budget: the ledger does not rewind."""
-        return {"last": dict(self._last)}
+        """Return the last published values, or a sealed run's id. The ledger does not rewind."""
+        return self._course.state()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the last published values of the run that is resumed."""
-        self._last = {
-            name: float(value)
-            for name, value in state_dict.get("last", {}).items()
-            if name in self.holdout.statistics
-        }
+        """Take over the last published values, or the sealed run, of the fit that is resumed."""
+        self._course.load(self, state_dict)
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Check the Trainer and the holdout before anything runs, then intercept the module."""
@@ -186,10 +209,8 @@ class HoldoutGuardHooks:
         require_step(pl_module, step)
         require_batches(getattr(pl_module, step))
         require_guesses(self.holdout, self.guess_dataloaders)
-        if stage == "fit":
-            require_releases_left(self.holdout)
         self._started_as = name_of_run(trainer)
-        self._last = {}  # a resumed run gets its own back from the checkpoint, after this
+        self._course.set_up(self, trainer, fits=stage == "fit")
         self._warned = set()
         self._first_batches = self._first_batches.for_run(pl_module, fits=stage == "fit")
         self._current = GuardedRun(trainer, self.holdout, self.stage, self.dataloader_idx)
@@ -207,17 +228,21 @@ class HoldoutGuardHooks:
         explain_epoch_end(pl_module, exception)
         if isinstance(exception, HoldoutError):
             empty_frames(exception)  # Lightning's own hold the batch too
+        if self._current is not None and trainer is self._current.trainer:
+            self._course.broken_off(self, trainer)
         self._end_session(trainer)
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Check the loader, and show a resumed run its last values.
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Check the schedulers, which are known now, and whether a sealed run can begin."""
+        if self._current is not None:
+            self._course.fit_starts(self, trainer)
 
-        Not through ``log``: a stale one would win.
-        """
-        if self._current is not None and (reason := self._current.training_starts()):
-            self._warn_once(reason)
-        for name, value in self._last.items():
-            trainer.callback_metrics[name] = torch.tensor(value)
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Check the loader, and show a resumed run its last values."""
+        if self._current is not None:
+            if reason := self._current.training_starts():
+                self._warn_once(reason)
+            self._course.training_starts(self, trainer)
         if self.stage == "validate":
             self._check_data(trainer)
 
@@ -236,6 +261,11 @@ class HoldoutGuardHooks:
             self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
             self._joined().wrap_new_hooks(trainer)
             self._running().check_loader()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """End a sealed run, and put its best weights back."""
+        if self._current is not None:
+            self._course.training_ends(self, trainer, pl_module)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so if a fit that trained has never asked the holdout."""
@@ -261,85 +291,6 @@ class HoldoutGuardHooks:
     on_test_epoch_end = on_validation_epoch_end
     on_test_end = on_validation_end
 
-    # ---- during a pass
-
-    def _check_data(self, trainer: Any) -> None:
-        self._data.run(own_loader(trainer, self.stage, self.dataloader_idx), self.guess_dataloaders)
-
-    def _start(self, trainer: Any, pl_module: Any) -> None:
-        if isinstance(trainer.strategy.model, DistributedDataParallel):
-            # DDP shares buffers before the next step. Inside an accumulation it would not, and the
-            # ranks would evaluate with a BatchNorm of their own each.
-            trainer.strategy.model.require_forward_param_sync = True
-        rank, world = rank_and_world()
-        self._evaluation = Evaluation(
-            self.holdout,
-            pl_module,
-            version=self.version,
-            rank=rank,
-            world=world,
-            loader=self._running().loader,
-        )
-        self._watch = MetricWatch([pl_module, *trainer.callbacks])
-
-    def _guarded_step(
-        self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        module, evaluation = trainer.lightning_module, self._evaluation
-        if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
-            return
-        own = holdout_step_of(module) if self.stage == "validate" else None
-        run = own or functools.partial(step, **kwargs)
-        sanity = trainer.sanity_checking
-        if not (evaluation.started or sanity):
-            evaluation.look_at_weights()
-            for batch, counts in guess_batches(trainer, self.holdout, self.guess_dataloaders):
-                values = run(batch, *args[1:])
-                if counts:
-                    evaluation.add_guess(values)
-        self._refuse_metrics()  # those updated in a hook before the step
-        output = self._shown(
-            "holdout_step" if own else step_of(self.stage),
-            lambda batch: run(batch, *args[1:]),
-            args[0],
-            trainer,
-            used=not sanity,
-        )
-        evaluation.add(output)
-        if not sanity:
-            evaluation.look_when_complete()
-
-    def _guarded_hook(
-        self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, what: str, *, used: bool
-    ) -> Any:
-        return self._shown(
-            what,
-            lambda batch: hook(*args[:place], batch, *args[place + 1 :]),
-            args[place],
-            trainer,
-            owner=id(getattr(hook, "func", hook)),
-            used=used,
-        )
-
-    def _shown(
-        self, name: str, run: Step, batch: Any, trainer: Any, *, owner: int = 0, used: bool
-    ) -> Any:
-        """Run code of the user's; the first time in a stage, look at what it does to its batch."""
-
-        def run_once(batch: Any) -> Any:
-            result = run(batch)
-            self._refuse_metrics()  # it names them better than a look does
-            return result
-
-        if not self._looks:
-            return run_once(batch)
-        return self._first_batches.show(
-            self, name, run_once, batch, trainer, owner=owner, used=used
-        )
-
-    def _refuse_metrics(self) -> None:
-        self._watch.refuse(drop=self.unguarded == "drop", warn=self._warn_once)
-
     # ---- after a pass
 
     def _finish(self, trainer: Any) -> None:
@@ -349,42 +300,31 @@ class HoldoutGuardHooks:
         self._refuse_metrics()  # also those updated in a hook after the last step
         if trainer.sanity_checking:
             return
-        with named_run(self.run or current_run() or self._started_as):
-            self.answers = evaluation.ask()
         self._running().asked = True
-        refused = [name for name, answer in self.answers.items() if answer.kind == "exhausted"]
-        if refused:
-            self._meet_exhaustion(refused)
-        self._last |= {n: answer.value for n, answer in self.answers.items() if n not in refused}
-        publish(
-            trainer, self._joined(), self.holdout, self.answers, self._last, prog_bar=self.prog_bar
-        )
-        if self.on_exhausted == "stop":
-            stop_if_spent(trainer, self.holdout, self.answers)
-
-    def _meet_exhaustion(self, refused: list[str]) -> None:
-        problem = budget_spent(self.holdout)
-        if self.on_exhausted == "raise":
-            raise BudgetExhaustedError(
-                f"{problem}; {refused} got no answer. Stop and report, or use a fresh holdout."
-            )
-        self._warn_once(f"{problem}; {refused} repeat the run's last answers, which are stale")
+        with named_run(self._label()):
+            self._course.finish(self, trainer, evaluation)
 
     # ---- helpers
 
     def _applies(self, stage: str) -> bool:
         return stage in (("fit", "validate") if self.stage == "validate" else ("test",))
 
+    @property
+    def _fitting(self) -> bool:
+        return self._current is not None and self._current.trainer.state.fn == "fit"
+
+    def _label(self) -> str:
+        """Return what the run is called in the report."""
+        return self.run or current_run() or self._started_as
+
     def _joined(self) -> GuardSession:
         return set_up(self._session)
-
-    def _running(self) -> GuardedRun:
-        return set_up(self._current)
 
     def _end_session(self, trainer: Any) -> None:
         if self._current is None or trainer is not self._current.trainer:
             return  # another run, refused while this one goes on
         self._evaluation, self._watch, self._current = None, MetricWatch([]), None
+        self._course.leave()
         if self._session is not None:
             self._session.restore()
             self._session = None
@@ -393,8 +333,3 @@ class HoldoutGuardHooks:
         # A copy made during a run is not part of it.
         parts = ("_session", "_current", "_evaluation")
         return {**vars(self), **dict.fromkeys(parts), "_watch": MetricWatch([])}
-
-    def _warn_once(self, what: str) -> None:
-        if what not in self._warned:
-            self._warned.add(what)
-            warnings.warn(f"HoldoutGuard: {what}.", HoldoutWarning, stacklevel=3)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name
 from torch_holdout.training.requirements import BUDGET_IN_BAR
+from torch_holdout.training.sealed_checks import EVALUATIONS_IN_BAR
 from torch_holdout.training.session import GuardSession
 
 _log = logging.getLogger("torch_holdout")
@@ -66,28 +67,54 @@ def publish(
     if session.has_several_guards:
         prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
     left = budget_left(answers)
-
-    def send(name: str, value: float, *, bar: bool = False) -> None:
-        session.log(
-            name,
-            Published(value),
-            prog_bar=bar,
-            on_step=False,
-            on_epoch=True,
-            batch_size=1,
-            metric_attribute=name,  # so that Lightning does not look for it in the module
-        )
-
     if prog_bar:
         # First and short: bars cut what does not fit in a line. It is no second key elsewhere.
         trainer.progress_bar_metrics[short] = left
     for name, answer in answers.items():
-        send(name, last.get(name, math.nan), bar=prog_bar)
-        send(f"{prefix}/{name}/is_release", answer.is_release)
-        send(f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
-    send(f"{prefix}/budget_left", left)
-    send(f"{prefix}/releases", holdout.budget - left)
-    send(f"{prefix}/exhausted", left == 0)
+        send(session, name, last.get(name, math.nan), bar=prog_bar)
+        send(session, f"{prefix}/{name}/is_release", answer.is_release)
+        send(session, f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
+    send(session, f"{prefix}/budget_left", left)
+    send(session, f"{prefix}/releases", holdout.budget - left)
+    send(session, f"{prefix}/exhausted", left == 0)
+
+
+def publish_sealed(
+    trainer: Any, session: GuardSession, holdout: ReusableHoldout, counts: "SealedCounts", bar: bool
+) -> None:
+    """Log how many evaluations a sealed run has made, and what it has said: no more is public.
+
+    Nothing is logged under a statistic's name: a NaN there would stop EarlyStopping.
+    """
+    prefix, short = "holdout", EVALUATIONS_IN_BAR
+    if session.has_several_guards:
+        prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
+    if bar:
+        trainer.progress_bar_metrics[short] = counts.evaluations
+    for name, value in counts._asdict().items():
+        send(session, f"{prefix}/{name}", value)
+
+
+class SealedCounts(NamedTuple):
+    """What is public of an open run: its evaluations and passes, its price in nats, runs left."""
+
+    evaluations: int
+    passes: int
+    price: float
+    runs_left: int
+
+
+def send(session: GuardSession, name: str, value: float, *, bar: bool = False) -> None:
+    """Log a public number at the end of the pass."""
+    session.log(
+        name,
+        Published(value),
+        prog_bar=bar,
+        on_step=False,
+        on_epoch=True,
+        batch_size=1,
+        metric_attribute=name,  # so that Lightning does not look for it in the module
+    )
 
 
 def stop_if_spent(trainer: Any, holdout: ReusableHoldout, answers: Mapping[str, Answer]) -> None:

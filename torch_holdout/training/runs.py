@@ -63,13 +63,10 @@ class GuardedRun:
     def _warn_of_a_short_budget(self) -> None:
         """Log it if the budget ends before the fit, whatever the answers are."""
         trainer, holdout = self.trainer, self._holdout
-        every, batches = trainer.check_val_every_n_epoch, trainer.val_check_batch
-        limits = (every, trainer.max_epochs, batches, trainer.num_training_batches)
-        finite = all(isinstance(limit, int) and limit > 0 for limit in limits)
-        if holdout.mechanism.guess_rule is not None or not finite or not trainer.is_global_zero:
-            return  # guesses are free
-        epochs = (trainer.max_epochs - trainer.current_epoch) // every
-        planned = epochs * max(1, trainer.num_training_batches // batches)
+        planned, mechanism = planned_validations(trainer), holdout.mechanism
+        spends = mechanism.shows_values and mechanism.guess_rule is None  # guesses are free
+        if planned is None or not spends or not trainer.is_global_zero:
+            return
         left = holdout.budget_left
         if planned * len(holdout.statistics) > left:
             _log.warning(
@@ -93,6 +90,16 @@ class GuardedRun:
                 f"{counted(epochs, 'epoch')}; make it smaller"
             )
         return None
+
+
+def planned_validations(trainer: Any) -> int | None:
+    """Return how many validations a fit plans; None if the Trainer does not tell."""
+    every, batches = trainer.check_val_every_n_epoch, trainer.val_check_batch
+    limits = (every, trainer.max_epochs, batches, trainer.num_training_batches)
+    if not all(isinstance(limit, int) and limit > 0 for limit in limits):
+        return None
+    epochs = (trainer.max_epochs - trainer.current_epoch) // every
+    return int(epochs * max(1, trainer.num_training_batches // batches))
 
 
 def set_up(part: _Part | None) -> _Part:

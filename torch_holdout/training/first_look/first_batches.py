@@ -14,7 +14,7 @@ from torch_holdout.training.first_look.marking import Finding
 from torch_holdout.training.first_look.pooled import require_unpooled
 
 if TYPE_CHECKING:
-    from torch_holdout.training.guard import HoldoutGuardHooks
+    from torch_holdout.training.guarded_pass import PassHooks
 
 
 @final
@@ -40,7 +40,7 @@ class FirstBatches:
 
     def show(
         self,
-        guard: "HoldoutGuardHooks",
+        guard: "PassHooks",
         name: str,
         run: Callable[[Any], Any],
         batch: Any,
@@ -80,7 +80,7 @@ class FirstBatches:
 
 
 def _judge(
-    guard: "HoldoutGuardHooks",
+    guard: "PassHooks",
     name: str,
     findings: list[Finding],
     error: HoldoutError | None,
