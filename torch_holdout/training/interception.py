@@ -61,6 +61,7 @@ class Interception:
             )
         self._saved: list[tuple[Any, str, Any]] = []
         self._open = False
+        self._heard: Callable[[str, bool], None] | None = None
         self._on_log = on_log
         self._log: Step = module.log
         self._replace(module, step, module, on_step)
@@ -87,13 +88,16 @@ class Interception:
             self._log(name, value, **options)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Let everything be logged: guarded values, or while public data is evaluated."""
-        before, self._open = self._open, True
+    def opened(self, heard: Callable[[str, bool], None] | None = None) -> Iterator[None]:
+        """Let everything be logged: guarded values, or while public data is evaluated.
+
+        ``heard`` is told each key of the module's, and whether its loader's number is added.
+        """
+        before, self._open, self._heard = self._open, True, heard
         try:
             yield
         finally:
-            self._open = before
+            self._open, self._heard = before, None
 
     def restore(self) -> None:
         """Put everything back as it was."""
@@ -106,6 +110,8 @@ class Interception:
 
     def _trapped_log(self, original: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         name, value = _named(args, kwargs)
+        if self._open and self._heard is not None:
+            self._heard(name, bool(kwargs.get("add_dataloader_idx", True)))
         if self._open or self._on_log(name, value):
             self._log(*args, **kwargs)
 

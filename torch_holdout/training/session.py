@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.training.advice import diff_for, public_advice
+from torch_holdout.training.display import Display, sealed_name_logged
 from torch_holdout.training.first_look.marking import is_marked
 from torch_holdout.training.first_look.places import calling_place
 from torch_holdout.training.interception import Interception, Step
@@ -44,6 +45,7 @@ class GuardSession:
             on_hook=partial(self._hook, trainer),
             on_log=partial(self._may_log, trainer),
         )
+        self._display = Display(trainer, [guard.holdout for guard in guards])
         self.log = self._interception.log  # past the trap, for guarded values
         self.restore = self._interception.restore
 
@@ -74,7 +76,7 @@ class GuardSession:
             if guard.dataloader_idx == index:
                 guard._guarded_step(trainer, step, args, kwargs)
                 return None  # outputs would carry raw values to every callback
-        with self._interception.opened():
+        with self._interception.opened(partial(self._display.hear, index)):
             output = step(*args, **kwargs)
         for guard in self._guards:
             guard._watch.count()  # a public loader may update the module's own metrics
@@ -120,6 +122,11 @@ class GuardSession:
     def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
         """Whether a key may reach Lightning's results; raise or warn if it may not."""
         guards = self._guards
+        if self._display.is_sealed(name, value):
+            if all(guard.unguarded == "drop" for guard in guards):
+                guards[0]._warn_once(f"{name!r}, a sealed statistic, was logged and dropped")
+                return False
+            raise sealed_name_logged(name, str(calling_place()))
         public = any(name in guard.public for guard in guards)
         if not _evaluating(trainer) or public or isinstance(value, ReusableHoldoutMetric):
             return True

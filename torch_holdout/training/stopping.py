@@ -94,6 +94,14 @@ class SealedCourse:
                 require_no_averaging(others)
                 require_one_restorer([guard, *(o for o in others if isinstance(o, type(guard)))])
         self._forget()
+        if guard.public_dataloaders and trainer.is_global_zero:
+            _log.info(
+                "Holdout %r shows nothing; loaders %s may be watched. What the step logs for "
+                "loader i is monitored as '<name>/dataloader_idx_i', or as '<name>' when it is "
+                "logged with add_dataloader_idx=False.",
+                guard.holdout.name,
+                list(guard.public_dataloaders),
+            )
 
     def fit_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
         """Refuse schedulers that read a value, which are known now, and runs beyond the budget."""
