@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from support.builders.holdouts import ask, make_holdout
 
 COMMAND = [sys.executable, "-c", "from torch_holdout.cli import main; main()"]
-READERS = ["status", "verify", "report"]
+READERS = ["status", "verify", "report", "close"]
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def help_texts():
 
 def test_help_names_no_types_of_python():
     texts = list(help_texts())
-    assert len(texts) == 7
+    assert len(texts) == 8
     for text in texts:
         assert re.findall(r"<\w+( range)?>|\b(INTEGER|FLOAT|TEXT|bool|str|int)\b", text) == []
         assert "..." not in text.replace("[ARGS]...", "")  # no sentence is cut off

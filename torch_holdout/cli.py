@@ -1,24 +1,20 @@
 """The ``torch-holdout`` command."""
 
-import contextlib
 import io
-import json
 import os
 import sys
-import warnings
-from collections.abc import Iterator
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote, unquote
+from typing import Annotated
 
 import typer
 
 import torch_holdout
-from torch_holdout._shared.files import require_utf8, why_unreadable, writable
+from torch_holdout._shared.files import ledger_url, writable
+from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
-from torch_holdout.errors import HoldoutError, HoldoutWarning
+from torch_holdout.errors import HoldoutError
 
 app = typer.Typer(
     name="torch-holdout",
@@ -48,6 +44,7 @@ With a ledger, the file a guarded run leaves behind:
   torch-holdout status {ledger:<38} budget left, and what the values are worth
   torch-holdout report {ledger:<38} the same as a page for people
   torch-holdout verify {ledger:<38} whether anything was edited or lost
+  torch-holdout close {ledger:<39} end it for good, and see every value
 
 About the library itself:
   torch-holdout audit                                         what every mechanism leaks, measured
@@ -117,7 +114,7 @@ def demo(
     The report of the run goes beside the picture. Without scikit-learn the digits are generated;
     without matplotlib a table is written.
     """
-    with _plainly():
+    with plainly():
         picture = writable(picture, "demo.png")
         if picture.suffix.lower() not in ("", ".png"):  # a PNG is written, over whatever is there
             raise typer.BadParameter(f"{picture} is not the name of a PNG file, such as demo.png.")
@@ -125,7 +122,7 @@ def demo(
 
         shown = run(picture, epochs=epochs, quiet=as_json)
     if as_json:
-        _print_json(shown)
+        print_json(shown)
 
 
 @app.command()
@@ -181,7 +178,7 @@ def plan(
     from torch_holdout.planning.explanation import print_plan
     from torch_holdout.planning.plan import plan as make
 
-    with _plainly():
+    with plainly():
         made = make(
             size=size,
             queries=queries,
@@ -196,7 +193,7 @@ def plan(
     if as_json:
         content = {name: getattr(made, name) for name in made.__dataclass_fields__}
         own = {"mechanism": made.mechanism.identity(), "certificate": asdict(made.certificate)}
-        _print_json(content | own | {"useful": made.useful})
+        print_json(content | own | {"useful": made.useful})
     else:
         print_plan(made)
 
@@ -215,25 +212,35 @@ def status(
     LEDGER is the file that a guarded run leaves behind, or its URL. Holdouts are shown with their
     certificates; so are the accounts of training records.
     """
+    from torch_holdout.holdout.closed_values import published
     from torch_holdout.ledger import Ledger
     from torch_holdout.prediction.status import records_status
     from torch_holdout.report.summary import chosen, reading_of
 
-    with _plainly():
-        opened = Ledger(_ledger_url(ledger), reads_only=True)
+    with plainly():
+        opened = Ledger(ledger_url(ledger), reads_only=True)
         holdouts, records = chosen(opened, name)
-        readings = [reading_of(opened, account) for account in holdouts]
-        stated = [(reading.status, reading.certificate(failure)) for reading in readings]
+        stated = []
+        for account in holdouts:
+            own = reading_of(opened, account)
+            closing = published(opened, account, own, failure)
+            stated.append((own.status, own.certificate(failure), closing))
         charged = [
             records_status(opened.records_summary(account, check=True), opened.address)
             for account in records
         ]
     if as_json:
-        shown = [asdict(state) | {"certificate": asdict(claim)} for state, claim in stated]
+        shown = [
+            asdict(state) | {"certificate": asdict(claim), "closing": closing and asdict(closing)}
+            for state, claim, closing in stated
+        ]
         records_shown = list(map(asdict, charged))
-        _print_json({"ledger": opened.address, "holdouts": shown, "records": records_shown})
+        print_json({"ledger": opened.address, "holdouts": shown, "records": records_shown})
     elif stated or charged:
-        lines = [f"{state}\n{claim}" for state, claim in stated]
+        lines = []
+        for state, claim, closing in stated:  # a sealed holdout's certificate is about closing
+            parts = (state, None if closing and closing.runs else claim, closing)
+            lines.append("\n".join(str(part) for part in parts if part is not None))
         typer.echo("\n\n".join([*lines, *map(str, charged)]))
     else:
         typer.echo("The ledger has no account yet.")
@@ -262,11 +269,11 @@ def report(
     from torch_holdout.ledger import Ledger
     from torch_holdout.report import content, paragraph, rows, summarise, write
 
-    with _plainly():
+    with plainly():
         if as_json and as_csv:
             raise HoldoutError("Expected --json or --csv, but got both: they print to one place.")
         output = None if output is None else writable(output, "report.html")
-        opened = Ledger(_ledger_url(ledger), reads_only=True)
+        opened = Ledger(ledger_url(ledger), reads_only=True)
         summary = None if as_csv and output is None else summarise(opened, failure, name)
         if summary is not None and (output is not None or not as_json):
             place = write(summary, output or Path("report.html"))
@@ -275,7 +282,7 @@ def report(
         for line in lines:
             typer.echo(line)
     if as_json and summary is not None:
-        _print_json(content(summary))
+        print_json(content(summary))
 
 
 @app.command()
@@ -290,10 +297,10 @@ def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
     """
     from torch_holdout.ledger import verify as check
 
-    with _plainly():
-        checked = check(_ledger_url(ledger))
+    with plainly():
+        checked = check(ledger_url(ledger))
     if as_json:
-        _print_json(asdict(checked) | {"intact": not checked.findings})
+        print_json(asdict(checked) | {"intact": not checked.findings})
     else:
         looked = (
             f"{counted(checked.holdouts, 'holdout')}, "
@@ -306,6 +313,44 @@ def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
         typer.echo(f"{checked.ledger}: {verdict} ({looked}).")
     if checked.findings:
         raise typer.Exit(1)
+
+
+@app.command()
+def close(
+    ledger: LedgerPlace,
+    name: AccountName = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Show what noise protects: epsilon is infinite from then on."),
+    ] = False,
+    failure: Failure = 0.05,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before closing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Close a holdout for good, and show every value with its interval.
+
+    Example: torch-holdout close holdout.db --name val
+
+    LEDGER is the file that a guarded run leaves behind, or its URL. Nothing can be asked
+    afterwards, and that cannot be undone: on a terminal you are asked first. Closing again shows
+    the same.
+    """
+    from torch_holdout.holdout.closed_values import close_account
+    from torch_holdout.ledger import Ledger
+    from torch_holdout.report.closing_words import before_closing, one_holdout
+
+    with plainly():
+        url, wanted = ledger_url(ledger), exact or None
+        account, reading = one_holdout(Ledger(url, reads_only=True), name)
+        if words := before_closing(reading, exact=wanted, failure=failure):
+            typer.echo(words, err=True)
+            if not yes:
+                require_confirmation("Close it for good?")
+        closing = close_account(Ledger(url), account, exact=wanted, failure=failure)
+    if as_json:
+        print_json(asdict(closing))
+    else:
+        typer.echo(str(closing))
 
 
 @app.command()
@@ -324,33 +369,14 @@ def audit(
     from torch_holdout.audit import audit as run
     from torch_holdout.audit.evidence import print_audit
 
-    with _plainly():
+    with plainly():
         rows = run(draws=draws, progress=lambda part: typer.echo(f"auditing {part} ...", err=True))
     if as_json:
-        _print_json({"rows": [asdict(row) | {"right": row.right} for row in rows]})
+        print_json({"rows": [asdict(row) | {"right": row.right} for row in rows]})
     else:
         print_audit(rows)
     if not all(row.right for row in rows):
         raise typer.Exit(1)
-
-
-def _ledger_url(text: str) -> str:
-    """Return a URL for a path or a URL that was typed."""
-    require_utf8(text)
-    if text.startswith("memory:"):
-        raise HoldoutError("Expected a ledger file: a memory:// ledger lives in its own process.")
-    if not text.strip():
-        raise HoldoutError("Expected a ledger file, but got an empty name. Give its path.")
-    typed = unquote(text.removeprefix("sqlite:///")) if text.startswith("sqlite:///") else text
-    if "://" in typed or not typed or (typed != text and "?" in text):
-        return text  # for the ledger to understand
-    path = Path(typed).absolute()
-    if problem := why_unreadable(path):
-        raise HoldoutError(
-            f"Expected a ledger file at {path}, but {problem}. Give the path that is in the run's "
-            f"URL after sqlite:///."
-        )
-    return f"sqlite:///{quote(str(path))}"
 
 
 def main() -> None:
@@ -368,23 +394,3 @@ def main() -> None:
     except OSError as error:  # a full disk, a folder that is gone
         typer.echo(f"torch-holdout: {error.strerror}. The output is incomplete.", err=True)
         sys.exit(2)
-
-
-@contextlib.contextmanager
-def _plainly() -> Iterator[None]:
-    """Print an error as a sentence, without a traceback, and exit with 2."""
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", HoldoutWarning)
-            yield
-    except HoldoutError as error:
-        typer.echo(f"torch-holdout: {error}", err=True)
-        raise typer.Exit(2) from None
-    for warning in caught:
-        typer.echo(f"torch-holdout: {warning.message}", err=True)
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    # JSON has no infinity: null stands for it.
-    finite = json.loads(json.dumps(content), parse_constant=lambda constant: None)
-    typer.echo(json.dumps(finite, indent=2))

@@ -6,6 +6,7 @@ from torch_holdout.report import summarise, write
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.reports import Retold, charged_records, empty, hostile_names, several_runs
+from support.builders.sealed import sealed_runs
 from support.machines.browser import THEMES, WIDTHS, chromium, problems
 
 __all__ = ["chromium"]
@@ -28,7 +29,20 @@ def many_runs(url):
             ask(holdout, 100 + 5 * i, f"{i}")
 
 
+def sealed(url):
+    sealed_runs(url)
+
+
+def closed(url):
+    sealed_runs(url)[0].close()
+    several_runs(
+        url, name="live", together=False, budget=80, mechanism=th.Ladder(step=0.01), seed=None
+    ).close()
+
+
 LEDGERS = {
+    "sealed runs": (sealed, 0),
+    "closed": (closed, 6),
     "several runs": (several, 3),
     "exhausted": (exhausted, 2),
     "many runs": (many_runs, 1),

@@ -93,7 +93,7 @@ def test_csv_has_every_answer_with_its_interval(ledger, tmp_path, monkeypatch):
     rows = list(csv.DictReader(io.StringIO(found.stdout)))
     assert list(rows[0]) == [
         *("holdout", "position", "asked_at", "run", "statistic", "kind"),
-        *("value", "low", "high"),
+        *("value", "low", "high", "run_number", "evaluation"),
     ]
     holdout = several_runs(f"sqlite:///{ledger}", budget=12, epochs=0)
     intervals = holdout.intervals()

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch_holdout as th
 from torch_holdout.report.page import page
+from torch_holdout.report.remarks import HELP
 from torch_holdout.report.summary import RUNS, summarise
 from torch_holdout.report.verdict import (
-    HELP,
     headline,
     not_promised,
     overlapping,

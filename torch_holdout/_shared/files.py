@@ -3,8 +3,9 @@
 import errno
 import os
 from pathlib import Path
+from urllib.parse import quote, unquote
 
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import HoldoutError, InvalidArgumentError
 
 
 def why_unreadable(path: Path) -> str:
@@ -69,3 +70,27 @@ def require_utf8(text: str) -> None:
         "Expected a name in UTF-8, but got other bytes. Rename the file, or make a symbolic link "
         "to it that has such a name."
     )
+
+
+def ledger_url(text: str) -> str:
+    """Return a ledger's URL for a path or a URL that was typed.
+
+    Example:
+        >>> ledger_url("postgresql://host/ledgers")
+        'postgresql://host/ledgers'
+    """
+    require_utf8(text)
+    if text.startswith("memory:"):
+        raise HoldoutError("Expected a ledger file: a memory:// ledger lives in its own process.")
+    if not text.strip():
+        raise HoldoutError("Expected a ledger file, but got an empty name. Give its path.")
+    typed = unquote(text.removeprefix("sqlite:///")) if text.startswith("sqlite:///") else text
+    if "://" in typed or not typed or (typed != text and "?" in text):
+        return text  # for the ledger to understand
+    path = Path(typed).absolute()
+    if problem := why_unreadable(path):
+        raise HoldoutError(
+            f"Expected a ledger file at {path}, but {problem}. Give the path that is in the run's "
+            f"URL after sqlite:///."
+        )
+    return f"sqlite:///{quote(str(path))}"

@@ -41,6 +41,27 @@ def closed(
     return stored
 
 
+def close_account(
+    ledger: Ledger, account: str, *, exact: bool | None = None, failure: float = 0.05
+) -> Closing:
+    """Close an account by its stored registration, without the statistics of a handle."""
+    reading = AccountReading(ledger.summary(account, check=True), ledger.address)
+    with reading.readable():
+        budget, seeded = reading.summary.budget, reading.summary.registered.seeded
+    stored = closed(ledger, account, reading.mechanism, budget=budget, exact=exact, seeded=seeded)
+    return closing_of(reading, stored, ledger.answers(account), account, failure)
+
+
+def published(
+    ledger: Ledger, account: str, reading: AccountReading, failure: float
+) -> Closing | None:
+    """Return what closing has published; None while the account is open. Nothing is written."""
+    stored = ledger.closing(account)
+    if stored is None:
+        return None
+    return closing_of(reading, stored, ledger.answers(account), account, failure)
+
+
 def closing_of(
     reading: AccountReading,
     stored: StoredClosing,
@@ -100,11 +121,13 @@ def _live_values(
 ) -> Iterator[ClosedValue]:
     registered = reading.summary.registered
     releases = accumulate((answer.kind == "release" for answer in answers), initial=0)
+    # With noise the intervals of releases hold at once, and so do those of guesses: half for each.
+    share = failure / 2 if reading.mechanism.is_private() else failure
     for answer, before in zip(answers, releases, strict=False):
         name, position = answer.statistic, answer.position
         sums = stored.sums.get((LIVE, position, name))
         if sums is None:
-            known = reading.interval(answer, before, failure)
+            known = reading.interval(answer, before, share)
             yield ClosedValue(
                 run=LIVE,
                 evaluation=position,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torch_holdout._shared.checks import require_instance, shown
-from torch_holdout._shared.text import confidence_text, counted
+from torch_holdout._shared.text import confidence_text, counted, floor
 from torch_holdout.bounds.certificate import ASSUMPTIONS
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.run_results import Outcome
@@ -187,8 +187,9 @@ class Closing:
             yield f"  best: {_place(winner)}, {winner.statistic} {_interval(winner)}"
             for other in self.not_told_apart()[1:]:
                 yield f"  not told apart: {_place(other)}, {_interval(other)}"
-            confidence = confidence_text(self.failure)
-            yield f"  with {confidence} confidence all {len(self.values)} intervals hold at once"
+            many = f"all {len(self.values):,} intervals hold at once"
+            hold = many if len(self.values) > 1 else "the interval holds"
+            yield f"  with {confidence_text(self.failure)} confidence {hold}"
         for run in self.runs:
             yield f"  run {run.number}{f' ({run.name})' if run.name else ''}: {_ending(run)}"
 
@@ -204,7 +205,8 @@ class Closing:
         said = None if run.outcome is None else run.outcome.best_evaluation
         if said is None:
             return self.best_of(run.statistic, number)
-        return next(v for v in self.curve(run.statistic, number) if v.evaluation == said)
+        curve = self.curve(run.statistic, number)
+        return next((v for v in curve if v.evaluation == said), None)
 
 
 def _place(value: ClosedValue) -> str:
@@ -217,7 +219,8 @@ def _place(value: ClosedValue) -> str:
 
 def _interval(value: ClosedValue) -> str:
     digits = max(3, 2 - math.floor(math.log10(max(value.high - value.low, 1e-12))))
-    return f"{value.value:.{digits}f} in [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+    low, high = floor(value.low, digits), -floor(-value.high, digits)
+    return f"{value.value:.{digits}f} in [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _ending(run: ClosedRun) -> str:

@@ -28,8 +28,7 @@ def decided(
     last = account.last_release(name)
     index = None if last is None else last.grid_index
     released = None if index is None else Release(index, grid)
-    given = registration.first_guesses().get(name) if reading.guess is None else reading.guess
-    guess = mechanism.guess_for(name, released, given)
+    guess = mechanism.guess_for(name, released, reading.guess)
     if guess is not None and mechanism.grid_guess:
         guess = Fraction(to_levels(guess, grid), grid)
     decision = mechanism.decide(

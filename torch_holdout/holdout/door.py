@@ -115,6 +115,7 @@ class ReusableHoldout(RegisteredHoldout):
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
         require_fingerprint(fingerprint, self._registration.size)
         self._fingerprint = fingerprint
+        self._first_guesses = self._registration.first_guesses()  # as they are now
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
         self._copied_from: str | None = None
@@ -367,6 +368,8 @@ class ReusableHoldout(RegisteredHoldout):
                 account.refuse(name, current_run())
                 return Answer(math.nan, "exhausted", 0, None, None, self.account, name)
             records = None if asked.debit is None else account.records(asked.debit)
+            if reading.guess is None:
+                reading = replace(reading, guess=self._first_guesses.get(name))
             entry, secret = decided(
                 account, self._registration, self._noise, name, key, reading, asked.fresh
             )

@@ -55,7 +55,10 @@ class OpenedRun:
         again = [e for e in seen if e.step == step and (e.passes or not own)]
         if again and not new and (step is not None or replays or not own):
             return self._again(again[-1])
-        if run.state != "open":
+        # Another statistic of weights that were evaluated in time may come late: asking for it
+        # was possible, whatever the run said.
+        late = bool(seen) and not own and run.share is not None
+        if run.state != "open" and not late:
             raise ended_run(outcome_of(run, self.mechanism, ""))
         number = seen[0].evaluation if seen else None
         return self._new(sums, new, number or run.evaluations + 1, query, step)

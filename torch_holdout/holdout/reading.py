@@ -144,7 +144,7 @@ class AccountReading:
         """Return how far the published values can be from the population."""
         with self.readable():
             if isinstance(self.mechanism, Sealed):
-                return self._sealed_certificate(self.mechanism, failure)
+                return self.sealed_certificate(self._facts(self.mechanism), failure)
             return certify_transcript(self.transcript, self.channels, failure)
 
     def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:
@@ -165,24 +165,31 @@ class AccountReading:
         """Return the intervals of the account's answers, each computed when it is asked for."""
         return Intervals(self, answers, failure)
 
-    def _sealed_certificate(self, mechanism: Sealed, failure: float) -> Certificate:
-        registered, runs = self._registered, self.summary.runs
+    def sealed_certificate(self, runs: Sequence[RunFacts], failure: float) -> Certificate:
+        """Return what closing will be worth for some runs of a sealed account."""
+        with self.readable():
+            mechanism, registered = self.mechanism, self._registered
+            if not isinstance(mechanism, Sealed):
+                raise InvalidArgumentError("Expected a sealed account, but it shows values.")
+            statistics = registered.statistics
+            return certify_sealed(
+                runs,
+                units={name: statistic.units for name, statistic in statistics.items()},
+                widths={name: own.high - own.low for name, own in statistics.items()},
+                resolution=registered.resolution,
+                budget=self.summary.budget,
+                evaluations=mechanism.evaluations,
+                failure=failure,
+            )
+
+    def _facts(self, mechanism: Sealed) -> list[RunFacts]:
+        runs = self.summary.runs
         said = {run.run: run.said(mechanism) for run in runs}
-        facts = [
+        return [
             RunFacts(run.share, run.evaluations, math.fsum(said.values()) - said[run.run])
             for run in runs
             if run.share is not None
         ]
-        statistics = registered.statistics
-        return certify_sealed(
-            facts,
-            units={name: statistic.units for name, statistic in statistics.items()},
-            widths={name: own.high - own.low for name, own in statistics.items()},
-            resolution=registered.resolution,
-            budget=self.summary.budget,
-            evaluations=mechanism.evaluations,
-            failure=failure,
-        )
 
     def _runs(self) -> tuple[RunStatus, ...]:
         mechanism = self.mechanism

@@ -71,9 +71,15 @@ class RunStatus:
     def __str__(self) -> str:
         name = "" if self.name is None else f" ({self.name})"
         best = "" if self.best_evaluation is None else f", best {self.best_evaluation}"
-        said = f"; has said {self.nats:.2f} nats" if self.nats else ""
+        said = f"; has said {up(self.nats)} nats" if self.nats else ""
         made = counted(self.evaluations, "evaluation")
-        return f"run {self.number}{name}: {self.state.replace('_', ' ')}, {made}{best}{said}"
+        return f"run {self.number}{name}: {self.decision}, {made}{best}{said}"
+
+    @property
+    def decision(self) -> str:
+        """How it stands, in words."""
+        at = f" by patience at pass {self.passes:,}" if self.state == "stopped" else ""
+        return self.state.replace("_", " ") + at
 
 
 @final
@@ -162,12 +168,11 @@ class Status:
 
     def _asked(self) -> str:
         if self.unit == "run":
-            said = math.fsum(self.nats.values())
             hidden = max(0, len(self.runs) - _RUNS_SHOWN)
             latest = f"; the latest {_RUNS_SHOWN}:" if hidden else ""
             return (
                 f"  {counted(len(self.runs), 'run')} begun, {counted(self.queries, 'evaluation')}, "
-                f"{said:.2f} nats said{latest}"
+                f"{said_by_kind(self.nats)}{latest}"
             )
         return (
             f"  asked {counted(self.queries, 'time')}: {counted(self.releases, 'release')}, "
@@ -188,6 +193,20 @@ class Status:
         if not self.split_detected:
             return ["  parts of the data are not detected: open it once with its fingerprint"]
         return []
+
+
+def said_by_kind(nats: dict[str, float]) -> str:
+    """Format what runs have said, by how they stand.
+
+    Example:
+        >>> said_by_kind({"stopped": 5.9915, "open": 0.098, "ended": 0.0})
+        '6.09 nats said (stopped 6, open 0.098)'
+        >>> said_by_kind({})
+        '0 nats said'
+    """
+    kinds = [f"{state.replace('_', ' ')} {up(said)}" for state, said in nats.items() if said]
+    whole = f"{up(math.fsum(nats.values()))} nats said"
+    return f"{whole} ({', '.join(kinds)})" if kinds else whole
 
 
 def _short(value: float) -> str:

@@ -35,6 +35,7 @@ from torch_holdout.ledger.same_data import (
 from torch_holdout.ledger.sealed_runs import (
     StoredClosing,
     StoredRun,
+    has_events,
     how_closed,
     read_closing,
     read_runs,
@@ -98,7 +99,9 @@ class Ledger(OpenLedger):
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
             unlike = data_difference(connection, row, keyed)
-            whole = merged(row, stored, given, unlike, lenient=account is not None)
+            asked = row.queries > 0 or has_events(connection, row.id)
+            known = account is not None
+            whole = merged(row, stored, given, unlike, asked=asked, lenient=known)
             if whole != stored or not has_header(connection, row.account):
                 same = schema.holdouts.update().where(schema.holdouts.c.id == row.id)
                 with covered(connection, schema.holdouts, row.account, self.address):
@@ -307,7 +310,7 @@ class Ledger(OpenLedger):
     def _summary(self, connection: sa.Connection, row: Any) -> Summary:
         known = self._version >= schema.WITH_HEADERS and has_sketch(connection, row.account)
         summary = Summary.of_row(row, self.address, sketched=known)
-        if self._version < schema.WITH_SEALED:
+        if self._version < schema.WITH_SEALED or not has_events(connection, row.id):
             return summary
         runs = tuple(read_runs(connection, row.id))
         return replace(summary, runs=runs, closed=how_closed(connection, row.id))

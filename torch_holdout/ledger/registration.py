@@ -163,25 +163,26 @@ def merged(
     given: StoredRegistration,
     unlike: str | None,
     *,
+    asked: bool,
     lenient: bool,
 ) -> StoredRegistration:
     """Return the stored registration with the statistics that were added, or raise.
 
-    ``unlike`` says how the data that the account is opened with differs, if it does; ``lenient``
-    allows statistics that are stored and not given.
+    ``unlike`` says how the data that the account is opened with differs, if it does; ``asked``
+    whether it was asked anything yet; ``lenient`` allows statistics that are stored and not given.
     """
     given = _as_stored(StoredRegistration(as_planned(stored.content, given.content)), stored)
-    known = {_part(statistic, row.queries) for statistic in stored.statistics.values()}
+    known = {_part(statistic, asked) for statistic in stored.statistics.values()}
     added = {
         name: statistic
         for name, statistic in given.statistics.items()
-        if name not in stored.statistics and _part(statistic, row.queries) in known
+        if name not in stored.statistics and _part(statistic, asked) in known
     }
-    if added and row.queries and stored.fixes_statistics():
+    if added and asked and stored.fixes_statistics():
         raise HoldoutMismatchError(
             f"Expected the statistics of holdout {row.name!r} to be fixed before its first query, "
-            f"but {list(added)} would be new: a Ladder's certificate counts on that. Give them a "
-            f"holdout of their own. Nothing was charged."
+            f"but {list(added)} would be new: its certificate counts on that. Give them a holdout "
+            f"of their own. Nothing was charged."
         )
     whole = stored.with_statistics(added)
     wanted = given.content
@@ -219,9 +220,9 @@ def _same_mean(stored: StoredStatistic, given: StoredStatistic) -> bool:
     return all(mean.get(key) == old.get(key) for key in ("kind", "low", "high", "mode"))
 
 
-def _part(statistic: StoredStatistic, queries: int) -> object:
+def _part(statistic: StoredStatistic, asked: bool) -> object:
     # Other cuts into as many units have a certificate of another theorem: not after an answer.
-    return statistic.cut if queries else statistic.units
+    return statistic.cut if asked else statistic.units
 
 
 def require_same(

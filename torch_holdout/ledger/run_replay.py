@@ -15,6 +15,7 @@ from torch_holdout.ledger.schema import (
     closed_sums,
     run_ends,
     run_events,
+    sealed_runs,
     secret_runs,
     secret_sums,
 )
@@ -30,30 +31,39 @@ from torch_holdout.mechanisms.sealed import Sealed
 
 _ENDS: dict[str, State] = {"stop": "stopped", "end": "ended", "give_up": "given_up"}
 _EXACT_NATS = 1e-9
+_TRACES = sa.union_all(
+    *(
+        sa.select(table.c.holdout_id).where(table.c.holdout_id == sa.bindparam("holdout"))
+        for table in (run_events, sealed_runs, secret_runs, closed_sums)
+    ),
+    sa.select(secret_sums.c.holdout_id).where(
+        secret_sums.c.holdout_id == sa.bindparam("holdout"), secret_sums.c.run != LIVE
+    ),
+)
 
 
 def run_problems(connection: sa.Connection, account: StoredRow) -> Iterator[Problem]:
     """Yield what does not fit among an account's sealed runs, their secrets and its closing."""
     own = account["id"]
     end = connection.execute(sa.select(run_ends).where(run_ends.c.holdout_id == own)).one_or_none()
+    if end is None:  # no run was ever begun: only sums behind live answers may be there
+        if connection.execute(_TRACES, {"holdout": own}).first() is not None:
+            yield None, "there are runs or sums, but no event that ends their chain"
+        return
     rows = list(stored_rows(connection, run_events, own))
     chain = Chain(f"{account['name']}/runs", Event)
     for row in rows:
         yield from _numbered(chain.problems(row))
-    if end is None:
-        if rows:
-            yield None, "the events of its runs have no end"
-    else:
-        yield from _numbered(chain.end_problems(end.chain))
-        if end.events != len(rows):
-            yield None, "the number of events does not agree with the rows"
+    yield from _numbered(chain.end_problems(end.chain))
+    if end.events != len(rows):
+        yield None, "the number of events does not agree with the rows"
     replayed = _Replay(account["budget"], _mechanism(account))
     for row in rows:
         yield from _numbered((row["position"], text) for text in replayed.add(Event.of_row(row)))
     stored = [replace(run, label=None, weights=None) for run in read_runs(connection, own)]
     if stored != replayed.runs:
         yield None, "its runs do not stand as their events say"
-    if (end is not None and end.closed_at is not None) != replayed.is_closed:
+    if (end.closed_at is not None) != replayed.is_closed:
         yield None, "whether it is closed does not agree with its events"
     yield from _sum_problems(connection, own, replayed)
 
@@ -101,7 +111,7 @@ class _Replay:
             yield "a run of a holdout that is not sealed"
         elif event.kind == "begin":
             yield from self._begin(event)
-        elif not 1 <= event.run <= len(self.runs) or self.runs[event.run - 1].state != "open":
+        elif not 1 <= event.run <= len(self.runs) or not self._takes(event):
             yield "its run is not open"
         elif event.kind == "evaluate":
             yield from self._evaluate(event, self.mechanism)
@@ -109,6 +119,15 @@ class _Replay:
             yield from self._end(event, self.mechanism)
         else:
             yield "an event of an unknown kind"
+
+    def _takes(self, event: Event) -> bool:
+        """Whether a run is open; an ended one takes other statistics of known evaluations."""
+        run = self.runs[event.run - 1]
+        if run.state == "open":
+            return True
+        known = (run.run, event.evaluation or 0) in self.queries
+        own = event.kind != "evaluate" or event.passes is not None
+        return known and not own and run.share is not None
 
     def _begin(self, event: Event) -> Iterator[str]:
         taken = {run.share for run in self.runs}

@@ -308,6 +308,12 @@ class StoredClosing:
     sums: dict[tuple[int, int, str], Sums]
 
 
+def has_events(connection: sa.Connection, holdout_id: int) -> bool:
+    """Return whether an account has begun a run, or was closed."""
+    end = sa.select(run_ends.c.events).where(run_ends.c.holdout_id == holdout_id)
+    return connection.execute(end).scalar_one_or_none() is not None
+
+
 def how_closed(connection: sa.Connection, holdout_id: int) -> Literal["open", "exact", "private"]:
     """Return whether an account was closed, and whether its sums were published or erased."""
     of = (run_events.c.holdout_id == holdout_id) & (run_events.c.kind == "close")

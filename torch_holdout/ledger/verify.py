@@ -161,6 +161,9 @@ class _Reader:
                 secrets = partial(secret_units, connection, identity)
                 yield from holdout_problems(account, own, secrets, terms.row_problems)
                 if self._with_sealed:
+                    events = schema.run_events.c.holdout_id == identity
+                    count = sa.select(sa.func.count()).where(events)
+                    self._seen += int(connection.execute(count).scalar_one())
                     yield from run_problems(connection, account)
             else:
                 yield from _capacity_problems(account)

@@ -15,7 +15,7 @@ from torch_holdout.report.svg import circle, cross, diamond, element, picture, t
 
 WIDE, NARROW = 912.0, 350.0
 _TICK_ROOM = 104.0
-_LETTER = 7.4  # of a label, at 13 px
+LETTER = 7.4  # of a label, at 13 px
 STALE_DRAWN = 4
 _TRAILS = 8  # runs that are drawn with a line each
 _SEGMENTS = 60
@@ -50,10 +50,10 @@ def legend_mark(kind: str) -> str:
     return element("svg", marks[kind], viewBox="0 0 18 18", class_="mark", aria_hidden="true")
 
 
-def budget_bar(spent: int, budget: int) -> str:
-    """Draw how many releases are left: a segment each, or one bar if there are many."""
+def budget_bar(spent: int, budget: int, unit: str = "release") -> str:
+    """Draw how many releases or runs are left: a segment each, or one bar if there are many."""
     left = budget - spent
-    label = f"{left:,} of {counted(budget, 'release')} left"
+    label = f"{left:,} of {counted(budget, unit)} left"
     if not 1 < budget <= _SEGMENTS:
         return share_bar(left / budget, label)
     gap = min(1.0, 30 / budget)
@@ -103,9 +103,9 @@ class _ValuesChart:
         self.width, self.height = (NARROW, 270.0) if narrow else (WIDE, 320.0)
         low, high = value_range(statistic)
         self.y_ticks = ticks(low, high, 5 if narrow else 7)
-        places = _places(self.y_ticks)
+        places = decimals_of(self.y_ticks)
         self.y_labels = [wording.fixed_text(value, places) for value in self.y_ticks]
-        left = 12 + _LETTER * max(map(len, self.y_labels), default=1)
+        left = 12 + LETTER * max(map(len, self.y_labels), default=1)
         self.stale = [s for s in statistic.stale if s.value is not None][:STALE_DRAWN]
         strip = (64.0 if narrow else 132.0) if statistic.stale else 0.0
         self.right = self.width - 12 - strip
@@ -212,7 +212,7 @@ class _ValuesChart:
         for shown in self.statistic.drawn:
             runs.setdefault(shown.run, []).append(shown)
         return [
-            _line([(self.x(s.position), self.y(s.value)) for s in own])
+            line([(self.x(s.position), self.y(s.value)) for s in own])
             for own in runs.values()
             if len(own) > 1
         ]
@@ -260,7 +260,7 @@ def run_trail(run: Run, statistic: StatisticReport) -> str:
     if not run.trail:
         return ""
     places = [(x(i), y(value), kind) for i, (kind, value) in enumerate(run.trail)]
-    parts = [_line([(a, b) for a, b, _ in places])] if len(places) > 1 else []
+    parts = [line([(a, b) for a, b, _ in places])] if len(places) > 1 else []
     for kind, mark, radius in (("guess", diamond, 2.2), ("release", circle, 2.6)):
         parts += [mark(a, b, radius) for a, b, own in places if own == kind]
     label = f"{counted(run.releases, 'release')} and {counted(run.guesses, 'guess')} in order"
@@ -303,8 +303,8 @@ def charges_chart(records: RecordsReport, *, narrow: bool = False) -> str:
     for (_, before), (position, share) in pairwise(records.steps):
         places += [(x(position), y(before)), (x(position), y(share))]
     corners = [(x.start, y(0)), *places, (x.end, y(0))]
-    parts.append(element("polygon", points=_points(corners), class_="area"))
-    parts.append(element("polyline", points=_points(places), class_="spending"))
+    parts.append(element("polygon", points=points(corners), class_="area"))
+    parts.append(element("polyline", points=points(places), class_="spending"))
     for position, anchor in ((records.steps[0][0], "start"), (records.steps[-1][0], "end")):
         where = (x(position), height - 10)
         parts.append(text(f"charge {position:,}", *where, class_="label", text_anchor=anchor))
@@ -320,15 +320,17 @@ def _quiet(label: str, x: float, y: float) -> str:
     return text(label, x, y, class_="label quiet", text_anchor="middle")
 
 
-def _line(places: Sequence[tuple[float, float]]) -> str:
-    return element("polyline", points=_points(places), class_="trail-line")
+def line(places: Sequence[tuple[float, float]]) -> str:
+    """Draw a thin line through some places."""
+    return element("polyline", points=points(places), class_="trail-line")
 
 
-def _points(places: Sequence[tuple[float, float]]) -> str:
+def points(places: Sequence[tuple[float, float]]) -> str:
+    """Write places as the corners of a line or an area."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def _places(values: Sequence[float]) -> int:
+def decimals_of(values: Sequence[float]) -> int:
     """Return how many decimals tell the ticks apart."""
     gaps = [b - a for a, b in pairwise(values)]
     if not gaps:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
-from torch_holdout.report import figures, verdict, wording
+from torch_holdout.report import curves, figures, verdict, wording
 from torch_holdout.report.summary import Report
 
 if TYPE_CHECKING:
@@ -108,6 +108,11 @@ def _template() -> "Template":
             *("charges_chart", "legend_mark"),
         )
     }
+    environment.globals |= {
+        name: drawn(getattr(curves, name))
+        for name in ("curves_chart", "curve_trail", "curve_interval")
+    }
+    environment.globals |= {"curves_drawn": curves.CURVES_DRAWN}
     environment.globals |= {"verdict": verdict, "wording": wording, "counted": counted}
     environment.globals |= {"infinite": math.isinf, "stale_drawn": figures.STALE_DRAWN}
     return environment.get_template("page.html.j2")

@@ -4,12 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar, final
+from typing import final
 
 from torch_holdout._shared.checks import require_failure, require_instance
 from torch_holdout._shared.checks import shown as displayed
 from torch_holdout.bounds.certificate import Certificate
 from torch_holdout.errors import HoldoutError
+from torch_holdout.holdout.closed_values import published
+from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.results import Status
 from torch_holdout.ledger import Ledger, Recorded, Refusal, Summary
@@ -17,11 +19,17 @@ from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.records import Charged
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.prediction.status import PredictionStatus, records_status
+from torch_holdout.report.sealed import (
+    ClosedStatistic,
+    NextEvaluation,
+    closed_statistics,
+    next_evaluations,
+)
+from torch_holdout.report.thinning import thinned
 from torch_holdout.report.wording import charged_text
 
 DRAWN = 600  # releases with their intervals, over all statistics of an account
 LATEST, RUNS, TRAIL = 25, 100, 40
-Item = TypeVar("Item")
 
 
 @final
@@ -114,7 +122,13 @@ class StatisticReport:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HoldoutReport:
-    """One holdout: its state, its certificate, its statistics and its latest questions."""
+    """One holdout: its state, its certificate, its statistics and its latest questions.
+
+    Attributes:
+        upcoming: For a sealed holdout, what can be evaluated next.
+        closing: What closing has published, all of it; None while the holdout is open.
+        closed: The same as curves, thinned.
+    """
 
     status: Status
     certificate: Certificate
@@ -123,6 +137,9 @@ class HoldoutReport:
     refused: int
     first_at: str | None
     last_at: str | None
+    upcoming: tuple[NextEvaluation, ...] = ()
+    closing: Closing | None = None
+    closed: tuple[ClosedStatistic, ...] = ()
 
 
 @final
@@ -235,6 +252,7 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
     refusals = ledger.refusals(account) if status.exhausted else []
     intervals = reading.intervals(answers, failure)
     registered = reading.summary.registered.statistics
+    closing = published(ledger, account, reading, failure)
     return HoldoutReport(
         status=status,
         certificate=certificate,
@@ -246,6 +264,9 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
         refused=sum(refusal.count for refusal in refusals),
         first_at=answers[0].asked_at if answers else None,
         last_at=_last(answers, refusals) if answers else None,
+        upcoming=next_evaluations(reading, failure),
+        closing=closing,
+        closed=closed_statistics(reading, closing, answers),
     )
 
 
@@ -371,16 +392,3 @@ def _records(ledger: Ledger, account: str) -> RecordsReport:
         first_at=charges[0].asked_at if charges else None,
         last_at=charges[-1].asked_at if charges else None,
     )
-
-
-def thinned(items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most ``most`` items, evenly spread, with the first and the last.
-
-    Example:
-        >>> thinned(range(100), 4)
-        [0, 33, 66, 99]
-    """
-    if len(items) <= most:
-        return list(items)
-    last = len(items) - 1
-    return [items[round(i * last / (most - 1))] for i in range(most)]

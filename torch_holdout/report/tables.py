@@ -2,16 +2,21 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from torch_holdout._shared.checks import require_failure, require_instance
-from torch_holdout.ledger import Ledger
+from torch_holdout.holdout.closed_values import published
+from torch_holdout.holdout.closing import Closing
+from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.report import verdict
 from torch_holdout.report.summary import Report, answers_of, chosen, reading_of, shown
 
-COLUMNS = ("holdout", "position", "asked_at", "run", "statistic", "kind", "value", "low", "high")
+COLUMNS = (
+    *("holdout", "position", "asked_at", "run", "statistic", "kind", "value", "low", "high"),
+    *("run_number", "evaluation"),  # of sealed runs
+)
 
 
 def content(report: Report) -> dict[str, Any]:
@@ -38,12 +43,12 @@ def content(report: Report) -> dict[str, Any]:
 def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iterator[str]:
     """Yield the lines of a CSV file, one for each answer of each holdout, after its heading.
 
-    An interval takes a millisecond, so a hundred thousand answers take minutes; rows come as they
-    are ready.
+    A closed holdout has another for each value of its own, of kind ``exact``. An interval takes a
+    millisecond, so a hundred thousand answers take minutes; rows come as they are ready.
 
     Example:
         >>> list(rows(Ledger("memory://")))
-        ['holdout,position,asked_at,run,statistic,kind,value,low,high']
+        ['holdout,position,asked_at,run,statistic,kind,value,low,high,run_number,evaluation']
     """
     require_failure(failure)
     holdouts, records = chosen(ledger, name)
@@ -58,7 +63,26 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
         intervals = reading.intervals(answers, failure)
         for answer in answers:
             row = asdict(shown(answer, intervals)) | {"holdout": reading.summary.name}
-            yield _line([_cell(row[column]) for column in COLUMNS])
+            yield _line([_cell(row.get(column)) for column in COLUMNS])
+        closing = published(ledger, account, reading, failure)
+        for row in [] if closing is None else _exact(closing, answers):
+            yield _line([_cell(row.get(column)) for column in COLUMNS])
+
+
+def _exact(closing: Closing, answers: Iterable[Recorded]) -> Iterator[dict[str, Any]]:
+    """Yield the holdout's own values, with the run and time of the answer or the sealed run."""
+    names = {run.number: run.name for run in closing.runs}
+    asked = {answer.position: answer for answer in answers}
+    for value in closing.values:
+        if not value.exact:
+            continue  # published before, and in a row of its own
+        row = asdict(value) | {"holdout": closing.name, "kind": "exact"}
+        if value.run:
+            yield row | {"run": names[value.run], "run_number": value.run}
+        else:
+            answer = asked[value.evaluation]
+            own = {"position": value.evaluation, "run": answer.run, "asked_at": answer.asked_at}
+            yield row | own | {"evaluation": None}
 
 
 def _cell(value: str | float | None) -> str | float:

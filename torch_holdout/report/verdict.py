@@ -3,13 +3,18 @@
 *The truth* is the population value: what infinitely many fresh examples would give.
 """
 
-import math
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 from torch_holdout._shared.checks import require_instance
-from torch_holdout._shared.text import LARGE_EPSILON, USELESS, WEAK, confidence_text, counted
+from torch_holdout._shared.text import LARGE_EPSILON, USELESS, counted
 from torch_holdout.mechanisms import mechanism_of
+from torch_holdout.report.closed_verdict import (
+    best_remarks,
+    closed_remark,
+    sealed_headline,
+    sealed_verdict,
+)
+from torch_holdout.report.remarks import Remark, blocks, confidence, privacy, short, strength
 from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
@@ -20,16 +25,11 @@ from torch_holdout.report.wording import (
     named,
     of_run,
     percent_text,
-    unquoted,
     value_text,
 )
 
 _MANY = 3  # statistics, beyond which a headline names none
 NEXT = "the next number, if it is released,"  # a later one may be farther off
-HELP = (
-    "A larger holdout, fewer releases, or a part of the data that is opened only once would "
-    "certify more; more noise seldom would."
-)
 
 
 def paragraph(report: Report) -> str:
@@ -52,6 +52,8 @@ def paragraph(report: Report) -> str:
 
 def headline(holdout: HoldoutReport) -> str:
     """Return a sentence: the budget left, the certified distance, and what not to report."""
+    if holdout.status.unit == "run":
+        return sealed_headline(holdout)
     parts = [_left(holdout), _worth(holdout)]
     if holdout.status.guesses and holdout.status.releases:
         parts.append("do not report guesses")
@@ -61,24 +63,19 @@ def headline(holdout: HoldoutReport) -> str:
     return sentence[0].upper() + sentence[1:]
 
 
-@final
-@dataclass(frozen=True)
-class Remark:
-    """One remark of a verdict, with its heading."""
-
-    about: str
-    text: str
-
-
 def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
     """Return remarks on what may be reported, what may not, and why."""
+    if holdout.status.unit == "run":
+        return sealed_verdict(holdout)
     remarks = [
-        Remark("Certificate", _strength(holdout)),
-        *(Remark(f"Best {_short(s)}", _best(s, holdout)) for s in holdout.statistics),
+        Remark("Certificate", strength(told(holdout))),
+        *(Remark(f"Best {short(s)}", _best(s, holdout)) for s in holdout.statistics),
         Remark("Runs", " ".join(filter(None, map(_side_by_side, holdout.statistics)))),
         Remark("Guesses", _guesses(holdout)),
         Remark("Stale values", _stale(holdout)),
-        Remark("Privacy", _privacy(holdout)),
+        Remark("Closed", closed_remark(holdout)),
+        *best_remarks(holdout),
+        Remark("Privacy", privacy(holdout)),
     ]
     return tuple(remark for remark in remarks if remark.text)
 
@@ -93,7 +90,7 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         "population, or a later one that has drifted.",
         "Values are clipped to the declared bounds; what lies beyond them does not count.",
     ]
-    limits += [_blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
+    limits += [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
     if not status.renaming_detected:
         limits.append(
             "The account does not know its data's fingerprint: the same data under another name "
@@ -106,9 +103,15 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         )
     if mechanism_of(status.mechanism).guess_source() == "training":
         limits.append("Guesses are training values: they give the training records no privacy.")
+    names = "Run names, and how often runs asked after the budget was gone, are not checked."
+    if status.unit == "run":
+        names = (
+            "Run names are not checked. Weights that a silent run has kept tell more than was "
+            "charged for if they are loaded by hand before closing."
+        )
     return (
         *limits,
-        "Run names, and how often runs asked after the budget was gone, are not checked.",
+        names,
         "The ledger's own checks find damage and careless edits, not a rewrite of all of it. A "
         "restored backup or a copy refunds budget, and this page cannot show that.",
         "Python cannot keep other code in the same process from reading the raw values.",
@@ -188,13 +191,10 @@ def reach(statistic: StatisticReport, holdout: HoldoutReport) -> str:
     return f"{claim}, a guess within {distance_text(guess)}"
 
 
-def confidence(holdout: HoldoutReport) -> str:
-    """Format the certificate's confidence."""
-    return confidence_text(holdout.certificate.failure)
-
-
 def _left(holdout: HoldoutReport) -> str:
     status = holdout.status
+    if status.closed:
+        return "closed, so nothing more can be asked"
     if status.exhausted:
         return f"no releases left of {status.budget:,}"
     left = f"{counted(status.budget_left, 'release')} left"
@@ -219,37 +219,18 @@ def _worth(holdout: HoldoutReport) -> str:
             what = f"of {len(usable)} statistics {what}"
         return f"{what} is off by at most {most} of its range {confident}{_silent(spoken)}"
     if not status.releases:
-        within = " or ".join(f"{distance_text(s.tolerance)} ({_short(s)})" for s in usable)
+        within = " or ".join(f"{distance_text(s.tolerance)} ({short(s)})" for s in usable)
         return f"{confident} {NEXT} is within {within} of the truth{_silent(spoken)}"
     claims = [
-        f"{_short(s)} {'within' if i else 'is within'} {distance_text(s.tolerance)}"
+        f"{short(s)} {'within' if i else 'is within'} {distance_text(s.tolerance)}"
         for i, s in enumerate(usable)
     ]
     return f"{confident} each released {joined(claims)} of the truth{_silent(spoken)}"
 
 
 def _silent(spoken: list[StatisticReport]) -> str:
-    silent = [_short(s) for s in spoken if s.share > USELESS]
+    silent = [short(s) for s in spoken if s.share > USELESS]
     return f"; the certificate says nothing useful about {joined(silent)}" if silent else ""
-
-
-def _strength(holdout: HoldoutReport) -> str:
-    useless = [s for s in told(holdout) if s.share > USELESS]
-    weak = [s for s in told(holdout) if WEAK < s.share <= USELESS]
-    remarks = []
-    if useless:
-        which = joined(
-            [f"{distance_text(s.tolerance)} for {_short(s)} ({_scale(s)})" for s in useless]
-        )
-        remarks.append(
-            f"The certified distance is {which}: such an interval covers nearly everything, so the "
-            f"certificate says nothing useful. Early releases can have narrower intervals of their "
-            f"own."
-        )
-    if weak:
-        which = joined([f"{_short(s)} ({distance_text(s.tolerance)}, {_scale(s)})" for s in weak])
-        remarks.append(f"That is a weak certificate for {which}.")
-    return " ".join([*remarks, HELP]) if remarks else ""
 
 
 def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
@@ -257,7 +238,7 @@ def _best(statistic: StatisticReport, holdout: HoldoutReport) -> str:
     if best is None:
         return ""
     remark = (
-        f"The best released {_short(statistic)} is {value_text(best.value, statistic.step)} "
+        f"The best released {short(statistic)} is {value_text(best.value, statistic.step)} "
         f"(question {best.position:,}{of_run(best.run)}). The truth about that model lies between "
         f"{interval_text(best.low, best.high, statistic.step).replace(' to ', ' and ')} with "
         f"{confidence(holdout)} confidence."
@@ -288,7 +269,7 @@ def _side_by_side(statistic: StatisticReport) -> str:
     released, near = overlapping(statistic)
     if len(released) < 2:
         return ""
-    best, others = f"By {_short(statistic)} the best run", len(released) - 1
+    best, others = f"By {short(statistic)} the best run", len(released) - 1
     left_out = statistic.runs_released - len(released)
     # Those left out are worse, but their intervals may be wider and reach farther.
     of_all = f"next best of {others + left_out:,} others" if left_out else "others"
@@ -339,43 +320,3 @@ def _stale(holdout: HoldoutReport) -> str:
         f"budget was gone and got no answer. Such a run then showed its last answer "
         f"again, a stale value: it certifies nothing about the model at that time."
     )
-
-
-def _privacy(holdout: HoldoutReport) -> str:
-    status = holdout.status
-    if status.seeded:
-        return "The noise is seeded, for tests only: the privacy figures do not apply."
-    if math.isinf(status.epsilon):
-        if status.rho_spent is not None:
-            return (
-                "Gaussian noise has no pure epsilon, and the account was made without a delta: no "
-                "finite epsilon is stated."
-            )
-        return (
-            "There is no privacy: answers carry no noise, so epsilon is infinite. The certificate "
-            "does not need it; a holdout of sensitive records does."
-        )
-    at = "" if status.delta is None else f" at delta {delta_text(status.delta)}"
-    remark = (
-        f"All answers of the whole budget together cost at most epsilon "
-        f"{cost_text(status.epsilon)}{at}, replacing one holdout example."
-    )
-    if status.epsilon > LARGE_EPSILON:
-        remark += f" An epsilon above {LARGE_EPSILON} protects nobody's record."
-    return remark
-
-
-def _blocks(statistic: StatisticReport, size: int) -> str:
-    return (
-        f"{_short(statistic)} is a mean over {counted(statistic.units, 'block')} of about "
-        f"{size / statistic.units:,.0f} examples each. The claim is about the expected metric on "
-        f"such a block, not on all examples at once."
-    )
-
-
-def _short(statistic: StatisticReport) -> str:
-    return unquoted(statistic.name)
-
-
-def _scale(statistic: StatisticReport) -> str:
-    return f"on a scale from {statistic.low:g} to {statistic.high:g}"

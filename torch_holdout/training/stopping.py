@@ -60,19 +60,20 @@ class SealedCourse:
         self._stop = stop
         self._keep = None if keep is None else Path(keep)
         self._restore = restore
-        self._forget()
-
-    def _forget(self) -> None:
-        self.outcome: Outcome | None = None
-        self.best_model_path: str | None = None
-        self._run: Run | None = None
+        self._due = False  # whether a fit has yet to take up its run
         self._resumed: str | None = None
         self._weights: KeptWeights | None = None
+        self._begin(None)
+
+    def _begin(self, run: Run | None) -> None:
+        self._run = run
+        self.outcome: Outcome | None = None
+        self.best_model_path: str | None = None
         self._counts = (0, 0)  # evaluations and passes
 
     def state(self) -> dict[str, Any]:
         """Return the run's id, and nothing of its values."""
-        return {"last": {}, "run": None if self._run is None else self._run.id}
+        return {"last": {}, "run": None if self._run is None or self._due else self._run.id}
 
     def load(self, guard: "HoldoutGuardHooks", state: dict[str, Any]) -> None:
         """Take over the run of a checkpoint that is resumed; an evaluation leaves its own."""
@@ -93,7 +94,7 @@ class SealedCourse:
             if self._restore:
                 require_no_averaging(others)
                 require_one_restorer([guard, *(o for o in others if isinstance(o, type(guard)))])
-        self._forget()
+        self._due, self._resumed = True, None
         if guard.public_dataloaders and trainer.is_global_zero:
             _log.info(
                 "Holdout %r shows nothing; loaders %s may be watched. What the step logs for "
@@ -195,7 +196,7 @@ class SealedCourse:
 
     def _take_up(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
         """Make the run of this fit, or go on with that of the checkpoint; begun with a pass."""
-        if self._run is not None:
+        if not self._due:
             return
         holdout, stop = guard.holdout, self._stop
         best = next(iter(holdout.statistics)) if stop is None else None
@@ -209,7 +210,8 @@ class SealedCourse:
             ) from None
         if run.outcome is not None:
             raise ended_with(run.outcome, run._weights_path)
-        self._run = run
+        self._due = False
+        self._begin(run)
         self._weights = self._keeping(guard, trainer.lightning_module)
 
     def _keeping(self, guard: "HoldoutGuardHooks", module: Any) -> KeptWeights:

@@ -1,0 +1,46 @@
+"""Output, questions and errors of the command line."""
+
+import contextlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from torch_holdout.errors import HoldoutError, HoldoutWarning
+
+
+@contextlib.contextmanager
+def plainly() -> Iterator[None]:
+    """Print an error as a sentence, without a traceback, and exit with 2."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", HoldoutWarning)
+            yield
+    except HoldoutError as error:
+        typer.echo(f"torch-holdout: {error}", err=True)
+        raise typer.Exit(2) from None
+    for warning in caught:
+        typer.echo(f"torch-holdout: {warning.message}", err=True)
+
+
+def require_confirmation(question: str) -> None:
+    """Ask on a terminal, and exit with 1 unless the answer is yes; raise without a terminal."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise HoldoutError(
+            "Expected --yes, because there is no terminal to ask on and closing cannot be undone. "
+            "Nothing was closed."
+        )
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)  # typer's prompt ends on stdout
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        typer.echo("Nothing was closed.", err=True)
+        raise typer.Exit(1)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print one JSON object."""
+    # JSON has no infinity: null stands for it.
+    finite = json.loads(json.dumps(content), parse_constant=lambda constant: None)
+    typer.echo(json.dumps(finite, indent=2))
