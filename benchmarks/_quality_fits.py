@@ -12,13 +12,13 @@ from typing import Any, final
 import torch
 import torch_holdout as th
 from _quality_tasks import Examples, Task, loader
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 from torch_holdout.holdout.closing import ClosedValue
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.pytorch_lightning import HoldoutGuard
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
 EPOCHS = 200  # also the evaluations that a sealed run plans
 PATIENCE, DISPLAY_PATIENCE, PRIVATE_PATIENCE = 10, 20, 20

@@ -100,15 +100,15 @@ def _stop_early(
         ]
         console.print(_table(ways))
         _explain(console, ways)
-        live, sealed = (way.holdout for way in ways[1:])
+        live = ways[1].holdout
         page = write(summarise(Ledger(ledgers[1])), picture.with_suffix(".html"))
         write(summarise(Ledger(ledgers[0])), _live_page(picture))
         results = {
             "ways": [way.facts() for way in ways],
             "live": {
                 "epochs": [asdict(epoch) for epoch in ways[1].epochs],
-                "budget_left": live.budget_left,
-                "certificate": asdict(live.certificate()),
+                "budget_left": live and live.budget_left,
+                "certificate": live and asdict(live.certificate()),
             },
             "sealed": {"epochs": [asdict(epoch) for epoch in ways[2].epochs]},
         }
@@ -160,19 +160,20 @@ def _live_page(picture: Path) -> Path:
 
 
 def _table(ways: Sequence[Way]) -> Any:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="The chosen model, and what is known of its loss", title_justify="left")
+    title = "The chosen epoch, and what is known of its loss"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)  # fits 80 columns
     for name in ("way", "was shown"):
         table.add_column(name, no_wrap=True)
-    for name in ("epochs", "chosen", "says", "fresh", "certified"):
+    for name in ("chosen", "says", "fresh", "certified"):
         table.add_column(name, justify="right", no_wrap=True)
     for way in ways:
         table.add_row(
             way.name,
             way.seen,
-            str(len(way.epochs)),
-            str(way.chosen.number),
+            f"{way.chosen.number} of {len(way.epochs)}",
             f"{way.chosen.published:.2f}",
             f"{way.chosen.fresh:.2f}",
             certified(way),

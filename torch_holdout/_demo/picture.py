@@ -53,9 +53,7 @@ def written(ways: Sequence[Way], raw: Attack, guarded: Attack, queries: int) -> 
     )
 
 
-def draw(
-    ways: Sequence[Way], raw: Attack, guarded: Attack, queries: int, picture: Path
-) -> None:
+def draw(ways: Sequence[Way], raw: Attack, guarded: Attack, queries: int, picture: Path) -> None:
     """Draw both parts."""
     import matplotlib as mpl
 
@@ -80,9 +78,9 @@ def _draw_curves(axes: Any, ways: Sequence[Way]) -> None:
     fresh = [epoch.fresh for epoch in longest.epochs]
     axes.plot(numbers, fresh, color="0.6", lw=2.5, label="fresh data (the truth)")
     for way in ways:
-        if way.name == "raw values":
+        if way.holdout is None:
             continue  # the sealed run's values, once shown, are the same
-        colour, steps = COLOURS[way.name], way.holdout is not None and way.closing is None
+        colour, steps = COLOURS[way.name], way.closing is None
         axes.plot(
             [e.number for e in way.epochs], [e.published for e in way.epochs], color=colour, lw=1.2,
             drawstyle="steps-mid" if steps else "default",
@@ -92,12 +90,13 @@ def _draw_curves(axes: Any, ways: Sequence[Way]) -> None:
             values = way.closing.curve()
             low, high = [v.low for v in values], [v.high for v in values]
             places = [e.number for e in way.epochs]
-            axes.fill_between(places, low, high, color=colour, alpha=0.15, lw=0)
+            axes.fill_between(
+                places, low, high, color=colour, alpha=0.15, lw=0, label="certified, all at once"
+            )
     for way in ways:
-        axes.plot(
-            way.chosen.number, way.chosen.published, "o", color=COLOURS[way.name],
-            ms=9 if way.name == "raw values" else 6, mfc="none" if way.name == "raw values" else None,
-        )  # fmt: skip
+        hollow = {"ms": 9, "mfc": "none"} if way.holdout is None else {"ms": 6}
+        point = way.chosen.number, way.chosen.published
+        axes.plot(*point, "o", color=COLOURS[way.name], **hollow)
     axes.set(xlabel="epoch", ylabel="validation loss", title="Early stopping; chosen epochs marked")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False, fontsize=9)
@@ -106,22 +105,27 @@ def _draw_curves(axes: Any, ways: Sequence[Way]) -> None:
 def _draw_claims(axes: Any, ways: Sequence[Way]) -> None:
     """Draw what each way says of its chosen model, with what is certified, beside the truth."""
     for place, way in enumerate(ways):
-        colour, said = COLOURS[way.name], way.chosen.published
+        colour, said, top = COLOURS[way.name], way.chosen.published, way.chosen.published
         if way.low is not None and way.high is not None:
-            axes.plot([place, place], [way.low, way.high], color=colour, lw=6, alpha=0.35)
-        else:
-            axes.annotate(
-                "nothing\ncertified", (place, said), (0, 14), textcoords="offset points",
-                ha="center", color=colour, fontsize=9,
+            top = way.high
+            axes.plot(
+                [place, place], [way.low, top], color=colour, lw=7, alpha=0.35,
+                solid_capstyle="butt",
             )  # fmt: skip
-        axes.plot(place, said, "o", color=colour, ms=7, label="says" if place == 0 else None)
+        axes.annotate(
+            certified(way), (place, top), (0, 7), textcoords="offset points", ha="center",
+            color=colour, fontsize=9,
+        )  # fmt: skip
+        axes.plot(place, said, "o", color=colour, ms=7)
         axes.plot(place + 0.18, way.chosen.fresh, "D", color="0.45", ms=6)
+    axes.plot([], [], "o", color="black", label="what it says")
     axes.plot([], [], "D", color="0.45", label="on fresh data")
+    highest = max(way.high or way.chosen.published for way in ways)
     names = [f"{way.name}\nepoch {way.chosen.number}" for way in ways]
     axes.set_xticks(range(len(ways)), names, fontsize=9)
     axes.set(
-        xlim=(-0.5, len(ways) - 0.5), ylim=(0, None), ylabel="loss of the chosen model",
-        title="What each way can claim, 95 %",
+        xlim=(-0.5, len(ways) - 0.5), ylim=(0, 1.15 * highest), ylabel="loss of the chosen model",
+        title="What is certified of it, with 95 %",
     )  # fmt: skip
     axes.legend(frameon=False, fontsize=9, loc="lower left")
 
