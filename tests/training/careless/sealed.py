@@ -3,6 +3,9 @@
 Each is a module, or a module and callbacks, that runs under a guard with ``stop=``.
 """
 
+import tempfile
+from pathlib import Path
+
 import torch
 
 from training.careless.patterns import register, small
@@ -19,12 +22,16 @@ def early_stopping(pl):
 
 @refused("best_model_path", raises="InvalidArgumentError")
 def best_checkpoint(pl):
-    return small(pl)(), [pl.callbacks.ModelCheckpoint(monitor="val_loss", dirpath="unused")]
+    return small(pl)(), [
+        pl.callbacks.ModelCheckpoint(monitor="val_loss", dirpath=tempfile.gettempdir())
+    ]
 
 
 @refused("best_model_path", raises="InvalidArgumentError")
 def value_in_a_files_name(pl):
-    saver = pl.callbacks.ModelCheckpoint("unused", filename="{val_loss}", every_n_epochs=2)
+    saver = pl.callbacks.ModelCheckpoint(
+        tempfile.gettempdir(), filename="{val_loss}", every_n_epochs=2
+    )
     return small(pl)(), [saver]
 
 
@@ -98,7 +105,7 @@ def saves_when_it_was_better(pl):
         def careless(self, batch, loss):
             if loss.mean() < self.best:
                 self.best = loss.mean()
-                self.trainer.save_checkpoint("unused/best.ckpt")
+                self.trainer.save_checkpoint(Path(tempfile.gettempdir()) / "careless.ckpt")
 
     return Saving(best=9.0)
 
