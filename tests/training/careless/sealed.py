@@ -14,6 +14,8 @@ REFUSED, SILENT = [], []
 refused = register(REFUSED, "sealed")
 silent = register(SILENT, "sealed")
 
+_TEMPORARY = tempfile.gettempdir()
+
 
 @refused("th.Patience", raises="InvalidArgumentError")
 def early_stopping(pl):
@@ -22,16 +24,12 @@ def early_stopping(pl):
 
 @refused("best_model_path", raises="InvalidArgumentError")
 def best_checkpoint(pl):
-    return small(pl)(), [
-        pl.callbacks.ModelCheckpoint(monitor="val_loss", dirpath=tempfile.gettempdir())
-    ]
+    return small(pl)(), [pl.callbacks.ModelCheckpoint(monitor="val_loss", dirpath=_TEMPORARY)]
 
 
 @refused("best_model_path", raises="InvalidArgumentError")
 def value_in_a_files_name(pl):
-    saver = pl.callbacks.ModelCheckpoint(
-        tempfile.gettempdir(), filename="{val_loss}", every_n_epochs=2
-    )
+    saver = pl.callbacks.ModelCheckpoint(_TEMPORARY, filename="{val_loss}", every_n_epochs=2)
     return small(pl)(), [saver]
 
 
@@ -105,7 +103,7 @@ def saves_when_it_was_better(pl):
         def careless(self, batch, loss):
             if loss.mean() < self.best:
                 self.best = loss.mean()
-                self.trainer.save_checkpoint(Path(tempfile.gettempdir()) / "careless.ckpt")
+                self.trainer.save_checkpoint(Path(_TEMPORARY) / "careless.ckpt")
 
     return Saving(best=9.0)
 
