@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from _quality_page import quality_tables
 from _results import Row, is_worse, number, verdict
 
 TITLES = {
@@ -14,6 +15,7 @@ TITLES = {
     "noise": "Noise",
     "accounting": "Privacy accounting",
     "certificates": "Certificates",
+    "quality": "Quality of the chosen model",
     "ensemble_training": "Training an ensemble",
     "aggregation": "Aggregating votes",
     "import_time": "Import time",
@@ -49,6 +51,18 @@ description length argument of Dwork et al. (2015), made tighter. For a curve th
 wider than that argument alone, because half of the failure probability pays for queries beyond the
 plan, and the answers' noise is included. For early stopping a Ladder has fewer transcripts.
 Theorems about privacy need much more noise, which counts against them.""",
+    "quality": """The same training, stopped and chosen in five ways: by raw values (EarlyStopping
+and ModelCheckpoint, patience 10), by the values of a live plan (200 queries, 20 releases, its own
+patience), by a sealed run (patience 10), by a sealed run at epsilon 1 (patience 20), and by a
+display of a fifth of the holdout (patience 20), with a silent rest whose best epoch is taken at
+closing. *Regret* is the fresh value of the chosen model minus that of the best of all 200 epochs,
+over the range of the statistic: 0 is the best that stopping could have done. *Width* is the
+certified half-width over that of one query asked once of the whole holdout.
+
+Raw values certify nothing. A live plan publishes improvements in steps, so it chooses a little
+earlier. A display takes a fifth of the examples away and plans 20 runs, so it is wider than one
+sealed run. At epsilon 1 the values stay hidden at closing as well: its width is what
+`close(exact=True)` would certify, which ends the privacy.""",
     "ensemble_training": """All members in one stacked fit against one fit after the other; one
 thread, CPU time. The step written by hand knows its network and is a little faster; ours takes any
 module.""",
@@ -66,7 +80,7 @@ Compare ratios, not seconds: seconds belong to the machine. The *ratio* is ours 
 Where nobody would pick the peer instead (the import of torch, a forward pass), it gives the scale,
 and the verdict says how large ours is in comparison.
 
-`make bench` repeats all of it in three to ten minutes and rewrites this page from
+`make bench` repeats all of it in ten to thirty minutes and rewrites this page from
 `benchmarks/results.json`. `python benchmarks/run.py --only ledger` runs one benchmark, `--quick`
 takes less time and is noisier, `--show benchmarks/results.json` shows the last results again.
 """
@@ -92,6 +106,9 @@ def _section(run: dict[str, Any], rows: list[Row]) -> Iterator[str]:
         yield f"{ABOUT[name]}\n"
     if run["failed"]:
         yield f"**Failed**: {run['failed']}.\n"
+    tabled = [row for row in rows if "task" in row]
+    yield from quality_tables(tabled)
+    rows = [row for row in rows if row not in tabled]
     if rows:
         yield "| case | peer | ours | theirs | unit | ratio | verdict |"
         yield "|---|---|---:|---:|---|---:|---|"

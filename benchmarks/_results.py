@@ -14,6 +14,8 @@ WORDS = {
     "reads": ("fewer", "more"),
     "releases": ("fewer", "more"),
     "bytes": ("smaller", "larger"),
+    "fresh loss": ("better", "worse"),
+    "fresh accuracy": ("better", "worse"),
 }
 EQUAL = 0.005  # closer than that is said to be the same
 EXACT = 10_000
@@ -50,6 +52,10 @@ REQUIRED = {
     "accounting time": Needed("accounting", peer="dp-accounting", unit="s"),
     "accounting tightness": Needed("accounting", unit="epsilon"),
     "certificate tightness": Needed("certificates", peer="best published: .*"),
+    "quality against raw values": Needed("quality", peer="raw values"),
+    "width of a sealed run": Needed("quality", "one sealed run, .*", "one fresh query"),
+    "width of display-stopped runs": Needed("quality", r"\d+ display-stopped runs, .*"),
+    "width of closed losses": Needed("quality", ".*, sealed, closed", "one fresh query"),
     "ensemble training": Needed("ensemble_training", peer="Lightning, one fit each"),
     "aggregation": Needed("aggregation", unit="us/query"),
     "Blockwise": Needed("blockwise"),
@@ -112,7 +118,7 @@ def verdict(row: Row) -> str:
 def is_worse(row: Row) -> bool:
     """Tell whether one would rather take the peer, by this number alone."""
     return not row.get("yardstick") and verdict(row).endswith(
-        ("slower", "looser", "more", "larger")
+        ("slower", "looser", "more", "larger", "worse")
     )
 
 

@@ -189,6 +189,45 @@ def test_the_page_is_that_of_the_committed_results():
     assert PAGE.read_text() == page_of.page(committed())
 
 
+def quality_rows(peer, **facts):
+    rows = [row for row in committed()["rows"] if row["benchmark"] == "quality"]
+    wanted = facts.items()
+    found = [r for r in rows if r["peer"] == peer and all(r.get(k) == v for k, v in wanted)]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("way", "most"), [("sealed", 0.002), ("display-stopped", 0.002), ("live plan", 0.005)]
+)
+def test_the_committed_regret_is_close_to_that_of_raw_values(way, most):
+    """Where the holdout has at least 2,000 examples: in every task but the digits."""
+    rows = [r for r in quality_rows("raw values", way=way) if "n=500" not in r["task"]]
+    assert len(rows) >= 4
+    assert all(row["regret"] - row["raw_regret"] <= most for row in rows)
+
+
+def test_the_committed_sealed_runs_have_the_weights_of_raw_values():
+    for row in quality_rows("raw values", way="sealed"):
+        assert row["same_weights"] == row["seeds"] >= 8
+        assert row["regret"] == row["raw_regret"]
+
+
+def test_the_committed_widths_are_small():
+    widths = {row["case"]: row["ratio"] for row in quality_rows("one fresh query")}
+    assert widths["one sealed run, m=200, n=10000"] <= 1.6
+    assert widths["20 display-stopped runs, m=200, n=10000"] <= 2.05
+    assert widths["tabular CE, n=10,000, sealed, closed"] <= 1.1
+
+
+def test_a_page_has_the_quality_of_each_way():
+    quality = benchmark_module("_quality_page")
+    text = "\n".join(quality.quality_tables(quality_rows("raw values")))
+    assert text.count("| raw values |") == 1
+    assert text.count("| sealed |") == 2
+    assert list(quality.quality_tables([ROW])) == []
+
+
 def test_the_machine_is_described_without_its_name(monkeypatch):
     machine = benchmark_module("_machine")
     monkeypatch.setattr(machine.platform, "node", lambda: pytest.fail("the host's name was read"))
@@ -284,7 +323,7 @@ def test_stopping_the_runner_ends_the_benchmark_and_its_children(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["import_time", "host_reads", "noise", "accounting"])
+@pytest.mark.parametrize("name", ["import_time", "host_reads", "noise", "accounting", "quality"])
 def test_a_cheap_benchmark_prints_what_is_asked_for(name):
     rows, failed = run.run_script(FOLDER / f"{name}.py", quick=True, limit=280)
     assert failed is None

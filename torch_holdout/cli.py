@@ -107,12 +107,12 @@ def demo(
     ] = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Train on bundled digits with a guard, then attack a holdout.
+    """Stop training by raw values, guarded values and a sealed run; then attack a holdout.
 
     Example: torch-holdout demo --picture demo.png
 
-    The report of the run goes beside the picture. Without scikit-learn the digits are generated;
-    without matplotlib a table is written.
+    The reports of both guarded runs go beside the picture. Without scikit-learn the digits are
+    generated; without matplotlib a table is written.
     """
     with plainly():
         picture = writable(picture, "demo.png")

@@ -11,11 +11,14 @@ import pytest
 import torch
 import torch_holdout
 from torch_holdout._demo import digits
-from torch_holdout._demo.digits import Epoch, Run, splits
+from torch_holdout._demo.digits import splits
+from torch_holdout._demo.picture import certified
+from torch_holdout._demo.ways import Epoch, Training, best_release, raw_way, sealed_way
 
 from support.machines.base_site import closure, environment, linked
 
 ROOT = Path(torch_holdout.__file__).parent.parent
+WAYS = ["raw values", "guarded values", "sealed run"]
 
 
 def run(*arguments, cwd, python=sys.executable):
@@ -25,18 +28,44 @@ def run(*arguments, cwd, python=sys.executable):
 
 
 def test_the_demo_prints_and_draws(tmp_path):
-    found = run("demo", "--epochs", "3", cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    for words in ("release <- chosen", "on fresh data", "a raw holdout says", "What the number is"):
-        assert words in " ".join(found.stdout.split())
+    shown = run("demo", "--epochs", "3", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    printed = " ".join(shown.stdout.split())
+    for words in ("raw values", "guarded values", "sealed run", "a raw holdout says", "of it:"):
+        assert words in printed
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 20_000
-    assert "releases left" in (tmp_path / "demo" / "demo.html").read_text()
+    assert "releases left" in (tmp_path / "demo" / "demo-live.html").read_text()
+    assert "digits-sealed" in (tmp_path / "demo" / "demo.html").read_text()
     again = run("demo", "--epochs", "2", "--json", cwd=tmp_path)
     assert again.returncode == 0
     content = json.loads(again.stdout)
-    assert [epoch["number"] for epoch in content["early_stopping"]["epochs"]] == [1, 2]
+    assert [e["number"] for e in content["early_stopping"]["live"]["epochs"]] == [1, 2]
+    assert [way["name"] for way in content["early_stopping"]["ways"]] == WAYS
     assert content["attack"]["raw"]["claimed"] > 0.65
-    assert content["report"] == "demo/demo.html"
+    assert (content["report"], content["live_report"]) == ("demo/demo.html", "demo/demo-live.html")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The raw way and the sealed one, in full."""
+    training = Training(progress=False)
+    folder = tmp_path_factory.mktemp("ledger")
+    return raw_way(training), sealed_way(training, f"sqlite:///{folder}/holdout.db")
+
+
+def test_a_sealed_run_chooses_as_raw_values_do(both):
+    raw, sealed = both
+    assert sealed.chosen.number == raw.chosen.number
+    assert len(sealed.epochs) == len(raw.epochs) == raw.chosen.number + 12
+    assert [epoch.fresh for epoch in sealed.epochs] == [epoch.fresh for epoch in raw.epochs]
+
+
+def test_the_certificate_is_one_to_quote(both):
+    raw, sealed = both
+    assert sealed.distance <= sealed.chosen.published / 4
+    assert sealed.low <= sealed.chosen.fresh <= sealed.high
+    assert raw.distance is None
+    assert certified(raw) == "nothing"
 
 
 def test_wrong_words_get_a_sentence(tmp_path):
@@ -56,7 +85,7 @@ def test_wrong_words_get_a_sentence(tmp_path):
 
 def test_only_a_release_is_chosen():
     epochs = [Epoch(1, 0.5, "release", 3, 0.5), Epoch(2, 0.4, "guess", 3, 0.4)]
-    assert Run(epochs, None).chosen.number == 1
+    assert best_release(epochs).number == 1
 
 
 def test_a_third_of_the_labels_is_replaced():
@@ -84,11 +113,11 @@ def test_the_demo_needs_no_extra(base_python, tmp_path):
     found = run("demo", "--epochs", "3", cwd=tmp_path, python=base_python)
     assert found.returncode == 0, found.stderr[-3000:]
     printed = " ".join(found.stdout.split())
-    for words in ("Generated patterns", "release <- chosen", "a raw holdout says", "demo.txt"):
+    for words in ("Generated patterns", "sealed run", "a raw holdout says", "demo.txt"):
         assert words in printed
     assert "For real digits and a picture: pip install 'torch-holdout[demo]'" in printed
     table = (tmp_path / "demo" / "demo.txt").read_text()
-    assert table.count("release") >= 1
+    assert all(name in table for name in WAYS)
     assert "raw holdout 71" in table
     assert not list(tmp_path.rglob("*.png"))
 

@@ -1,16 +1,19 @@
-"""The demo: a guarded run, the certificate of its result, and an attack."""
+"""The demo: early stopping in three ways with what each can claim, and an attack."""
 
 import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch_holdout as th
-from torch_holdout._demo.digits import Run, early_stopping, has_digits
+from torch_holdout._demo.digits import has_digits
 from torch_holdout._demo.doors import STATISTIC, GuardedDoor, RawDoor
 from torch_holdout._demo.majority import Attack, majority_attack
+from torch_holdout._demo.picture import certified, draw, percent, written
+from torch_holdout._demo.ways import Training, Way, live_way, raw_way, sealed_way
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import summarise, write
@@ -23,7 +26,7 @@ def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, A
     """Run both parts, print the results, and draw them (a table without matplotlib).
 
     Args:
-        picture: Path of the picture; the report of the run goes beside it.
+        picture: Path of the picture; the reports go beside it.
         epochs: The largest number of epochs.
         quiet: Print to the error stream, without progress bars.
     """
@@ -31,17 +34,19 @@ def demo(picture: Path, *, epochs: int = 60, quiet: bool = False) -> dict[str, A
 
     _require_place(picture)  # not after a minute of training
     console = Console(highlight=False, stderr=quiet)
-    run, page, stopped = _stop_early(console, picture, epochs, progress=not quiet)
+    live_page = _live_page(picture)
+    ways, page, stopped = _stop_early(console, picture, epochs, progress=not quiet)
     raw, guarded, unspent = _attack(console)
     if find_spec("matplotlib") is None:
         picture = picture.with_suffix(".txt")
-        picture.write_text(written(run, raw, guarded))
+        picture.write_text(written(ways, raw, guarded, QUERIES))
     else:
-        draw(run, raw, guarded, picture)
-    _say_where(console, picture, page)
+        draw(ways, raw, guarded, QUERIES, picture)
+    _say_where(console, picture, page, live_page)
     return {
         "picture": str(picture),
         "report": str(page),
+        "live_report": str(live_page),
         "early_stopping": stopped,
         "attack": {
             "raw": asdict(raw),
@@ -73,101 +78,41 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
     return raw, guarded, holdout.budget_left
 
 
-def written(run: Run, raw: Attack, guarded: Attack) -> str:
-    """Format both parts as a table, where matplotlib is missing."""
-    rows = [f"{'epoch':>5}  {'published':>9}  {'fresh data':>10}  {'left':>4}  what it is"]
-    for epoch in run.epochs:
-        mark = " <- chosen" if epoch is run.chosen else ""
-        rows.append(
-            f"{epoch.number:5d}  {epoch.published:9.3f}  {epoch.fresh:10.3f}  "
-            f"{epoch.budget_left:4d}  {epoch.kind}{mark}"
-        )
-    return "\n".join(
-        [
-            *("Early stopping: validation loss", *rows, ""),
-            f"Coin-flip labels, {QUERIES} adaptive questions: accuracy (truth 50 %)",
-            f"raw holdout {_percent(raw.claimed)}, guarded holdout {_percent(guarded.claimed)}, "
-            f"fresh data {_percent(guarded.fresh)}\n",
-        ]
-    )
-
-
-def draw(run: Run, raw: Attack, guarded: Attack, picture: Path) -> None:
-    """Draw both parts."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), width_ratios=(3, 2))
-    numbers = [epoch.number for epoch in run.epochs]
-    left.plot(
-        numbers, [e.fresh for e in run.epochs], color="0.55", lw=2, label="fresh data (the truth)"
-    )
-    left.step(
-        numbers, [e.published for e in run.epochs], where="mid", color="C0", lw=1, alpha=0.6,
-        label="published",
-    )  # fmt: skip
-    released = [e for e in run.epochs if e.kind == "release"]
-    left.plot(
-        [e.number for e in released], [e.published for e in released], "o", color="C0",
-        label="release (costs one of the budget)",
-    )  # fmt: skip
-    left.axvline(run.chosen.number, color="C3", ls="--", lw=1.2, label="chosen epoch")
-    left.set(
-        xlabel="epoch",
-        ylabel="validation loss",
-        title=f"Early stopping: {len(released)} of {run.holdout.budget} releases spent",
-    )
-    left.legend(frameon=False)
-    names = ["raw holdout\nsays", "guarded holdout\nsays", "fresh data\nsays"]
-    values = [raw.claimed, guarded.claimed, guarded.fresh]
-    bars = right.bar(names, values, color=["C3", "C0", "0.55"], width=0.6)
-    shown = list(map(_percent, values))
-    right.bar_label(bars, shown, label_type="center", color="white", fontsize=12, weight="bold")
-    right.axhline(0.5, color="black", lw=1, ls=":")
-    right.text(2, 0.51, "truth: 50 %", ha="center", va="bottom", fontsize=9)
-    right.set(
-        ylim=(0, 0.8),
-        ylabel="accuracy of the analyst's classifier",
-        title=f"Coin-flip labels, {QUERIES} adaptive questions",
-    )
-    left.xaxis.get_major_locator().set_params(integer=True)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(picture, dpi=130, format="png")
-    plt.close(figure)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
 def _stop_early(
     console: Any, picture: Path, epochs: int, *, progress: bool
-) -> tuple[Run, Path, dict[str, Any]]:
-    """Train, tell, and write the report; return also what the ledger said, which is gone then."""
+) -> tuple[list[Way], Path, dict[str, Any]]:
+    """Train three times, tell, and write the reports; return also what the ledgers said."""
     data = "Digits" if has_digits() else "Generated patterns in ten classes"
     console.print(
-        "[bold]1. Early stopping on a guarded validation loss[/bold]\n"
+        "[bold]1. Early stopping, three ways[/bold]\n"
         f"{data} with 30 % of the labels replaced: a network that learns them by heart gets worse "
-        "on new data. EarlyStopping reads only what the guard publishes; the progress bar shows "
-        "how much of the budget is left.\n"
+        "on new data. The same training is stopped by raw values of a holdout, by guarded values "
+        "(Thresholdout: noisy, budgeted), and by a sealed run, of which one learns when it stops.\n"
     )
+    training = Training(epochs=epochs, progress=progress)
     with tempfile.TemporaryDirectory() as folder:
-        ledger = f"sqlite:///{folder}/holdout.db"
-        run = early_stopping(ledger, epochs=epochs, progress=progress)
-        console.print(_table(run))
-        _explain(console, run)
-        page = write(summarise(Ledger(ledger)), picture.with_suffix(".html"))
+        # One ledger for each: as if the other ways had never read this holdout.
+        ledgers = [f"sqlite:///{folder}/{name}.db" for name in ("live", "sealed")]
+        ways = [
+            raw_way(training),
+            live_way(training, ledgers[0]),
+            sealed_way(training, ledgers[1]),
+        ]
+        console.print(_table(ways))
+        _explain(console, ways)
+        live = ways[1].holdout
+        page = write(summarise(Ledger(ledgers[1])), picture.with_suffix(".html"))
+        write(summarise(Ledger(ledgers[0])), _live_page(picture))
         results = {
-            "epochs": [asdict(epoch) for epoch in run.epochs],
-            "chosen": asdict(run.chosen),
-            "budget_left": run.holdout.budget_left,
-            "certificate": asdict(run.holdout.certificate()),
+            "ways": [way.facts() for way in ways],
+            "live": {
+                "epochs": [asdict(epoch) for epoch in ways[1].epochs],
+                "budget_left": live and live.budget_left,
+                "certificate": live and asdict(live.certificate()),
+            },
+            "sealed": {"epochs": [asdict(epoch) for epoch in ways[2].epochs]},
         }
-    return run, page, results
+    return ways, page, results
 
 
 def _attack(console: Any) -> tuple[Attack, Attack, int]:
@@ -179,19 +124,19 @@ def _attack(console: Any) -> tuple[Attack, Attack, int]:
     )
     raw, guarded, unspent = attacks()
     console.print(
-        f"  a raw holdout says of the vote      {_percent(raw.claimed)}\n"
-        f"  a guarded holdout says              {_percent(guarded.claimed)}   "
+        f"  a raw holdout says of the vote      {percent(raw.claimed)}\n"
+        f"  a guarded holdout says              {percent(guarded.claimed)}   "
         f"({BUDGET - unspent} of {BUDGET} releases spent)\n"
-        f"  on fresh data it is                 {_percent(guarded.fresh)}"
+        f"  on fresh data it is                 {percent(guarded.fresh)}"
     )
     return raw, guarded, unspent
 
 
-def _say_where(console: Any, picture: Path, page: Path) -> None:
+def _say_where(console: Any, picture: Path, page: Path, live_page: Path) -> None:
     """Print the files, and which extra would improve them."""
     kind = "table" if picture.suffix == ".txt" else "picture"
     console.print(f"\nBoth parts in one {kind}: {picture}")
-    console.print(f"The run's report, for a browser: {page}")
+    console.print(f"Reports, for a browser: {page} (sealed run), {live_page} (guarded values)")
     gains = {"sklearn": "real digits", "matplotlib": "a picture"}
     if missing := [gain for name, gain in gains.items() if find_spec(name) is None]:
         console.print(f"For {' and '.join(missing)}: pip install 'torch-holdout\\[demo]'")
@@ -210,29 +155,48 @@ def _require_place(picture: Path) -> None:
         ) from None
 
 
-def _table(run: Run) -> Any:
+def _live_page(picture: Path) -> Path:
+    return picture.with_name(f"{picture.stem}-live.html")
+
+
+def _table(ways: Sequence[Way]) -> Any:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="What was published", title_justify="left")
-    for name in ("epoch", "val_loss", "what it is", "releases left"):
-        table.add_column(name, justify="left" if name == "what it is" else "right")
-    for epoch in run.epochs:
-        mark = " <- chosen" if epoch is run.chosen else ""
+    title = "The chosen epoch, and what is known of its loss"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)  # fits 80 columns
+    for name in ("way", "was shown"):
+        table.add_column(name, no_wrap=True)
+    for name in ("chosen", "says", "fresh", "certified"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for way in ways:
         table.add_row(
-            str(epoch.number), f"{epoch.published:.3f}", epoch.kind + mark, str(epoch.budget_left)
+            way.name,
+            way.seen,
+            f"{way.chosen.number} of {len(way.epochs)}",
+            f"{way.chosen.published:.2f}",
+            f"{way.chosen.fresh:.2f}",
+            certified(way),
         )
     return table
 
 
-def _explain(console: Any, run: Run) -> None:
-    chosen, certificate = run.chosen, run.holdout.certificate()
-    distance = distance_text(certificate.user_tolerance["val_loss"])
+def _explain(console: Any, ways: Sequence[Way]) -> None:
+    _, live, sealed = ways
+    if live.distance is None or sealed.distance is None or live.holdout is None:
+        raise HoldoutError("Expected a certificate of both guarded ways. Report this as a bug.")
+    share = sealed.distance / sealed.chosen.published
     console.print(
-        f"Chosen: epoch {chosen.number}, released val_loss {chosen.published:.3f}; on fresh data "
-        f"it is {chosen.fresh:.3f}. The last epoch: {run.epochs[-1].fresh:.3f}.\n\n"
-        f"{run.holdout.status()}\n\n"
-        f"What the number is worth: with 95 % confidence every released val_loss is within "
-        f"{distance} of the population's (losses go from 0 to 5), whatever was done "
-        f"with the answers. That is wide, because {run.holdout.size} examples are few; a larger "
-        f"holdout or fewer releases would narrow it."
+        f"\nRaw values choose well here, but nothing can be claimed of a value that was used to "
+        f"choose; part 2 shows how wrong it can be.\n"
+        f"Guarded values may be watched and used at will. That costs width: every one that was "
+        f"released is within {distance_text(live.distance)} of the population's, with 95 % "
+        f"confidence (losses go from 0 to 5).\n"
+        f"The sealed run stops where raw values would and takes the same weights"
+        f"{'' if sealed.chosen.number == ways[0].chosen.number else ' (not this time)'}. Nothing "
+        f"else was seen before closing, so its loss is known to within "
+        f"{distance_text(sealed.distance)}, {percent(share)} of it:\n\n"
+        f"{sealed.closing}\n\n"
+        f"Each way had a ledger of its own here. With a holdout of yours take one of them: a "
+        f"certificate counts only what went through its own door."
     )

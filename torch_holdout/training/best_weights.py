@@ -11,7 +11,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor, nn
 
-from torch_holdout._shared.distributed import on_any_rank
+from torch_holdout._shared.distributed import on_any_rank, on_first_rank, rank_and_world
 from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.passes import Passed
 
@@ -155,7 +155,13 @@ class Ring:
             )
 
     def best(self, evaluation: int | None) -> Weights | None:
-        """Return the weights of an evaluation, if one of the slots has them."""
+        """Return the weights of an evaluation, if a slot has them; every rank must ask."""
+        if self._rank is not None:
+            return self._read(evaluation)
+        # Other machines may not see the first rank's files.
+        return on_first_rank(rank_and_world()[1], lambda: self._read(evaluation))
+
+    def _read(self, evaluation: int | None) -> Weights | None:
         for slot in range(self._slots):
             path = self._path(slot)
             if not path.exists():

@@ -5,10 +5,17 @@ import logging
 import pytest
 import torch
 import torch_holdout as th
+from torch.utils.data import DataLoader
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 
 from support.builders.guarded import IN_A_TRAINER, NAMESPACES, guard_class, package, trainer
-from support.builders.sealed_guard import one_batch, scripted, small_account, small_loader
+from support.builders.sealed_guards import (
+    examples,
+    one_batch,
+    scripted,
+    small_account,
+    small_loader,
+)
 
 pytestmark = [*IN_A_TRAINER, pytest.mark.parametrize("namespace", NAMESPACES)]
 DISPLAY = [3.0, 2.0, 1.0, 2.0, 2.0, 2.0]
@@ -126,12 +133,6 @@ def test_with_a_stop_of_its_own_the_display_is_for_people(namespace, tmp_path):
 
 def test_a_split_of_one_validation_set(namespace, tmp_path):
     """The code of the guide: cut once, the display stops, closing chooses."""
-    if not hasattr(th, "split"):
-        pytest.skip("th.split comes with another part")
-    from torch.utils.data import DataLoader
-
-    from support.builders.sealed_guard import examples
-
     display, sealed = th.split(examples(20), display=0.4, seed=0)
     own = small_account(size=len(sealed), fingerprint=th.fingerprint(sealed))
     guard = guard_class(namespace)(own, public_dataloaders=(1,))

@@ -13,7 +13,7 @@ import torch
 import torch_holdout as th
 
 from support.builders.guarded import IN_A_TRAINER, NAMESPACES, package
-from support.builders.sealed_guard import sealed_fit, small_account
+from support.builders.sealed_guards import sealed_fit, small_account
 from support.oracles.leaks import files_below, raw_hits, spy
 
 pytestmark = IN_A_TRAINER

@@ -12,7 +12,7 @@ import torch_holdout as th
 from torch_holdout.errors import HoldoutError, HoldoutWarning
 
 from support.builders.guarded import IN_A_TRAINER, NAMESPACES, package, trainer
-from support.builders.sealed_guard import (
+from support.builders.sealed_guards import (
     one_batch,
     same_weights,
     scripted,
