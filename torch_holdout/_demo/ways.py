@@ -192,10 +192,9 @@ class Training:
             accelerator="auto",
             devices=1,
         )
-        order = torch.Generator().manual_seed(self._seed)
         trainer.fit(
             network(pl, guarded=guarded, worst=WORST),
-            DataLoader(self._train, batch_size=50, shuffle=True, generator=order),
+            DataLoader(self._train, batch_size=50, shuffle=True),
             DataLoader(self._holdout, batch_size=len(self._holdout)),
         )
         return recorder.epochs
