@@ -174,7 +174,7 @@ class TestNoise:
         assert "the sums of all evaluations are erased for good. With --exact" in asked.stderr
         found = call(noisy, "--yes")
         assert found.exit_code == 0
-        assert "no value was published, and the sums are gone" in found.stdout
+        assert "no exact value was published, and no sums are kept" in found.stdout
         gone = call(noisy, "--exact")
         assert gone.exit_code == 2
         assert "has erased them for good" in gone.stderr

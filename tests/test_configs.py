@@ -70,6 +70,16 @@ def test_blockwise(cli, capsys):
     assert "asked 2 times" in capsys.readouterr().out
 
 
+def test_sealed_stops_and_is_not_fitted_again(cli, tmp_path, capsys):
+    small = (*SMALL, "--guard.stop.patience", "1")
+    cli("fit", "sealed.yaml", *small)
+    printed = capsys.readouterr().out
+    assert "0 of 1 run left (exhausted)" in printed
+    assert "2 evaluations" in printed
+    with pytest.raises(th.BudgetExhaustedError, match="no run was begun"):
+        cli("fit", "sealed.yaml", *small)
+
+
 def test_private_ensemble_is_trained_and_asked(cli, tmp_path, capsys):
     few = ("--model.parts.num_parts", "20", "--data.steps_per_epoch", "5")
     few += ("--trainer.enable_progress_bar", "false")
@@ -92,6 +102,7 @@ def test_postgres(cli, tmp_path, postgres, capsys):
 
 def test_no_configuration_is_left_out():
     tested = {"early_stopping.yaml", "blockwise.yaml", "private_ensemble.yaml", "postgres.yaml"}
+    tested |= {"sealed.yaml"}
     assert set(CONFIGS) == tested
 
 

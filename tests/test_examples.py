@@ -50,6 +50,33 @@ def test_early_stopping_says_when_the_budget_is_gone(tmp_path):
     assert "Traceback" not in found.stderr
 
 
+def test_sealed_stopping_closes_its_ledger(tmp_path):
+    small = ("--ledger", str(tmp_path / "holdout.db"), "--epochs", "3", "--patience", "1")
+    printed = run("sealed_stopping.py", *small)
+    assert "holdout 'digits-val', closed: 797 examples, 1 run" in printed
+    assert "<- best by val_loss" in printed
+    found = attempt("sealed_stopping.py", *small)
+    assert found.returncode == 1
+    assert "but it was closed, for good" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_private_stopping_shows_no_curve():
+    printed = run("sealed_stopping.py", "--epochs", "3", "--patience", "1", "--epsilon", "1")
+    assert "no value was published, and the sums are gone" in printed
+    assert "val_acc" not in printed
+
+
+def test_display_runs_go_on_until_they_are_closed(tmp_path):
+    small = ("--ledger", str(tmp_path / "holdout.db"), "--epochs", "2")
+    printed = run("display_runs.py", *small, "--keep-open")
+    assert "3 runs begun, 6 evaluations, 0 nats said" in printed
+    assert "best:" not in printed
+    printed = run("display_runs.py", *small)
+    assert "6 runs, 24 values" in printed
+    assert re.search(r"The weights of run \d, evaluation \d, are loaded", printed)
+
+
 def test_ddp_charges_once_and_tells_both_ranks_the_same(tmp_path):
     ledger = str(tmp_path / "holdout.db")
     found = attempt("ddp.py", "--ledger", ledger, "--epochs", "3")
@@ -151,6 +178,7 @@ def test_examples_are_all_tested():
     known = {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py", "mechanisms.py"}
     known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
     known |= {"train.py", "train_private.py"}  # in test_configs.py
+    known |= {"sealed_stopping.py", "display_runs.py"}
     known |= {"optuna_sweep.py", "ray_sweep.py", "ddp.py"}
     assert set(EXAMPLES) == known
 

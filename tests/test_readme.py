@@ -25,18 +25,19 @@ COMMANDS = re.findall(r"^torch-holdout (.*?)(?: +#.*)?$", SHELL, flags=re.MULTIL
 )
 def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     names = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "of 40 releases left" in printed
     assert "95 % confidence" in printed
+    assert "holdout 'val', closed: 5,000 examples, 1 run" in printed
     assert "9 of 10 releases left" in printed
     assert "10 queries answered" in printed
     assert names["metric"].answer.kind == "release"
     assert {path.name for path in tmp_path.glob("*.db")} == {
-        "holdout.db", "loop.db", "sweep.db", "private.db",
+        "holdout.db", "sealed.db", "loop.db", "sweep.db", "private.db",
     }  # fmt: skip
 
 

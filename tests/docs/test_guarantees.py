@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch_holdout as th
 from torch_holdout import bounds as tb
 from torch_holdout.accounting import epsilon_cap
 from torch_holdout.bounds import published as pb
+from torch_holdout.bounds.sealed_runs import end_price, silence_price, stop_price
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
@@ -23,6 +25,24 @@ def script():
 
 def test_the_table_is_what_the_code_certifies(script):
     assert script.table() in PAGE
+
+
+def test_the_widths_of_sealed_runs():
+    rows = [(700, 200), (2000, 200), (10_000, 50), (10_000, 200), (10_000, 1000), (50_000, 200)]
+    for size, m in rows:
+        alone = th.plan(size=size, queries=m, runs=1).certificate.tolerance
+        beside = th.plan(size=round(0.8 * size), queries=m, runs=20).certificate.tolerance
+        values = th.plan(size=size, queries=m, budget=20).certificate.tolerance
+        fresh = tb.hoeffding(size, 0.05)
+        widths = " | ".join(f"{width:.4f}" for width in (fresh, alone, beside, values))
+        assert f"| {size:,} | {m:,} | {widths} |" in PAGE
+
+
+def test_the_prices_of_what_runs_say():
+    assert f"evaluation 41 | {stop_price(41, 200):.2f} |" in PAGE
+    assert f"best evaluation named | {end_price(200, 10):.2f} |" in PAGE
+    silence = ", ".join(f"{silence_price(j, 200, 10):.3f}" for j in (50, 100, 200))
+    assert f"| 0, {silence} |" in PAGE
 
 
 def test_the_picture_can_be_drawn(script, tmp_path):

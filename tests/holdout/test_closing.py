@@ -327,7 +327,7 @@ class TestLive:
         expected = [(each.low, each.high) for each in holdout.intervals(failure=0.025)]
         assert [(value.low, value.high) for value in closing.values] == expected
         assert holdout.status().epsilon == epsilon < math.inf
-        assert "no value was published" in str(closing)
+        assert "no exact value was published" in str(closing)
         assert ask(holdout, 250, "250").kind == "repeat"
         with pytest.raises(HoldoutClosedError):
             ask(holdout, 10, "new")
@@ -424,6 +424,13 @@ class TestReading:
             closing.load_best(torch.nn.Linear(2, 1), run)
         with pytest.raises(InvalidArgumentError):
             closing.load_best("a model")
+
+    def test_weights_without_values(self, tmp_path):
+        """Noise hides which run is best, and a named evaluation has no value to return."""
+        closing = closed([], closed_run(1, best=2, weights=str(tmp_path / "one.pt")))
+        assert closing.best_with_weights is None
+        with pytest.raises(HoldoutError, match=r"closing\.runs has it as `weights`"):
+            closing.load_best(torch.nn.Linear(2, 1))
 
     def test_the_summary_rounds_intervals_outwards(self):
         values = [(1, 1, 0.31234, 0.25009, 0.350012)]

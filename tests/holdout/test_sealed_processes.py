@@ -1,5 +1,6 @@
 """Sealed runs of several processes on one account: each pays what the others have said by then."""
 
+import itertools
 import math
 import random
 from multiprocessing import get_context
@@ -70,7 +71,7 @@ def compete(url, workers, runs):
 
 def changes_of_turn(events):
     runs = [event["run"] for event in events if event["kind"] == "evaluate"]
-    return sum(a != b for a, b in zip(runs, runs[1:], strict=False))
+    return sum(a != b for a, b in itertools.pairwise(runs))
 
 
 def test_each_evaluation_pays_what_the_others_have_said(url):

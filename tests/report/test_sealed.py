@@ -262,7 +262,7 @@ class TestClosed:
         assert "closing erases the sums" in about(report, "Values")
         holdout.close()
         (report,) = summarise(Ledger("memory://noisy")).holdouts
-        assert "no value was published" in headline(report)
+        assert "no exact value was published" in headline(report)
         assert report.closed == ()
         assert "at most epsilon 5" in about(report, "Privacy")
         assert "<figure>" not in page(summarise(Ledger("memory://noisy")))
@@ -303,7 +303,7 @@ class TestLive:
         holdout.close()
         (report,) = summarise(Ledger("memory://noisy-live")).holdouts
         assert report.closed == ()
-        assert "no value was published" in about(report, "Closed")
+        assert "no exact value was published" in about(report, "Closed")
         assert len(list(rows(Ledger("memory://noisy-live")))) == 2
 
 

@@ -7,6 +7,7 @@ analysts find.
 """
 
 from functools import cache, partial
+from statistics import mean
 
 import pytest
 from scipy import stats
@@ -18,19 +19,25 @@ pytestmark = [pytest.mark.statistical, pytest.mark.soak]
 
 BETA = 0.05
 ANALYSTS = {  # analyst, account, holdouts at full size and in short
-    "best of m": (of.best_of, {"evaluations": 40, "runs": 1}, 500, 16),
-    "majority": (of.majority, {"evaluations": 10, "runs": 31}, 100, 8),
-    "restarting": (of.restarting, {"evaluations": 10, "runs": 3}, 300, 12),
-    "fine-tuning": (of.fine_tuning, {"evaluations": 8, "runs": 10}, 200, 8),
-    "parallel": (of.parallel, {"evaluations": 8, "runs": 12}, 200, 8),
-    "watching": (of.watching, {"evaluations": 15, "runs": 3}, 300, 12),
+    "best of m": (of.best_of, {"evaluations": 40, "runs": 1}, 400, 16),
+    "majority": soak(
+        (partial(of.majority, patience=10), {"size": 1000, "evaluations": 20, "runs": 51}, 20, 0),
+        (of.majority, {"evaluations": 10, "runs": 31}, 0, 8),
+    ),
+    "restarting": (of.restarting, {"evaluations": 10, "runs": 3}, 200, 12),
+    "fine-tuning": (of.fine_tuning, {"evaluations": 8, "runs": 10}, 150, 8),
+    "parallel": (of.parallel, {"evaluations": 8, "runs": 12}, 150, 8),
+    "watching": (of.watching, {"evaluations": 15, "runs": 3}, 200, 12),
     "watching what is sealed": (
         partial(of.watching, shared=400),
         {"evaluations": 80, "runs": 1},
-        50,
+        20,
         8,
     ),
-    "peeking": (of.peeking, {"evaluations": 80, "runs": 1}, 50, 8),
+    "peeking": soak(
+        (of.peeking, {"size": 1000, "evaluations": 200, "runs": 1}, 20, 0),
+        (of.peeking, {"evaluations": 80, "runs": 1}, 0, 8),
+    ),
 }
 HONEST = ["best of m", "majority", "restarting", "fine-tuning", "parallel", "watching"]
 
@@ -45,7 +52,7 @@ def played(analyst, kind="zero_one"):
     play, account, full, short = ANALYSTS[analyst]
     found = []
     for seed in range(soak(full, short)):
-        coins = of.Coins([seed, 29], size=400, kind=kind, **account)
+        coins = of.Coins([seed, 29], kind=kind, **{"size": 400} | account)
         play(coins)
         found.append(coins)
     return found
@@ -55,7 +62,8 @@ def missed(analyst, misses=of.misses, **more):
     """How many holdouts have a wrong interval, and of how many."""
     holdouts = played(analyst, **more)
     found = sum(misses(coins, BETA) for coins in holdouts)
-    print(f"{analyst} {more or ''}: {found} of {len(holdouts)}")
+    gap = mean(of.largest_gap(coins) for coins in holdouts)
+    print(f"{analyst} {more or ''}: {found} of {len(holdouts)} miss, mean largest gap {gap:.3f}")
     return found, len(holdouts)
 
 

@@ -7,7 +7,12 @@ from typing import Literal
 
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._shared.checks import require_flag, require_instance, require_number
+from torch_holdout._shared.checks import (
+    require_flag,
+    require_instance,
+    require_number,
+    require_text,
+)
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
@@ -19,6 +24,7 @@ from torch_holdout.statistics import SealedSums, Statistic
 
 Role = Literal["holdout", "guess"]
 Guesses = Mapping[str, float | SealedSums]
+_LONGEST_STEP = 60
 
 
 def guesses_for(sums: Mapping[str, SealedSums], guesses: Guesses | None) -> Guesses:
@@ -38,13 +44,14 @@ def query_text(query: str | WeightsFingerprint) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Question:
-    """The arguments of ``release_all``, and what the answer costs another account."""
+    """What is asked about one pass: by ``release_all``, or in a run."""
 
     sums: Mapping[str, SealedSums]
     query: str | WeightsFingerprint
     guesses: Guesses
     fresh: bool
     debit: Debit | None = None
+    step: str | None = None
 
     @property
     def world(self) -> int:
@@ -78,9 +85,19 @@ class Question:
                     f"Expected `query` to be text or a weights fingerprint, but got "
                     f"{type(self.query).__name__}."
                 )
+            if self.step is not None:
+                _require_step(self.step)
         except HoldoutError as error:
             return error
         return None
+
+
+def _require_step(step: str) -> None:
+    require_text("step", step)
+    if len(step) > _LONGEST_STEP:
+        raise InvalidArgumentError(
+            f"Expected `step` of at most {_LONGEST_STEP} characters, but got {len(step)}."
+        )
 
 
 def owner_of(registration: Registration, address: str, name: str, role: Role) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ class Closing:
     def curve(self, statistic: str | None = None, run: int | None = None) -> list[ClosedValue]:
         """Return the values of a statistic in order, of one run or of all."""
         statistic = self._decides() if statistic is None else statistic
-        if statistic not in self.modes:
+        if not isinstance(statistic, str) or statistic not in self.modes:
             raise InvalidArgumentError(
                 f"Expected one of the statistics {list(self.modes)}, but got {shown(statistic)}."
             )
@@ -161,6 +161,12 @@ class Closing:
     def load_best(self, model: nn.Module, run: int | None = None) -> ClosedValue:
         """Load the best weights that were kept, of one run or of all, into a model."""
         require_instance("model", model, nn.Module)
+        if not self.values and any(kept.weights for kept in self.runs):
+            raise HoldoutError(
+                "Expected published values, which say whose weights are best, but the noise of "
+                "this holdout protects its examples. Load the file of a run: closing.runs has it "
+                "as `weights`, and what the run has said as `outcome`."
+            )
         best = self.best_with_weights if run is None else self._handed_over(run)
         path = next((r.weights for r in self.runs if best and r.number == best.run), None)
         if best is None or path is None or not Path(path).exists():
@@ -181,7 +187,8 @@ class Closing:
             f"{counted(len(self.runs), 'run')}, {counted(len(self.values), 'value')}"
         )
         if not self.exact:
-            yield "  its noise protects the examples: no value was published, and the sums are gone"
+            kept = "no exact value was published, and no sums are kept"
+            yield f"  its noise protects the examples: {kept}"
         winner = self.best
         if winner is not None:
             yield f"  best: {_place(winner)}, {winner.statistic} {_interval(winner)}"

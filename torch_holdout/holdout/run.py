@@ -8,7 +8,7 @@ from typing import Any, NoReturn, final
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._noise.streams import NoiseSource
-from torch_holdout._shared.checks import require_text
+from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
@@ -28,8 +28,6 @@ from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.sealed_runs import SealedRuns, StoredRun, Sums, run_mark
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
-
-_LONGEST_STEP = 60
 
 
 @final
@@ -74,6 +72,7 @@ class Run:
         name: str | None,
         resume: str | None,
     ) -> None:
+        require_instance("access", access, RunAccess)
         self._access = access
         self._mechanism = sealed_mechanism(access.registration)
         self._rule = checked_rule(access.registration, stop, best)
@@ -168,13 +167,7 @@ class Run:
         self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint, step: str | None
     ) -> Passed:
         """Evaluate one model; the result also has the secret bit whether it is the best so far."""
-        if step is not None:
-            require_text("step", step)
-            if len(step) > _LONGEST_STEP:
-                raise InvalidArgumentError(
-                    f"Expected `step` of at most {_LONGEST_STEP} characters, but got {len(step)}."
-                )
-        asked = Question(sums, query, guesses_for(sums, None), False)
+        asked = Question(sums, query, guesses_for(sums, None), False, step=step)
         if not asked.sums:
             raise InvalidArgumentError("Expected the sums of at least one statistic, but got none.")
         replays = self._replays > 0

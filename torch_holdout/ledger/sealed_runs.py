@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, final
 
 import sqlalchemy as sa
 
+from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import canonical, chained, first_link
@@ -24,6 +25,7 @@ from torch_holdout.mechanisms import Patience, Sealed
 
 State = Literal["open", "stopped", "ended", "given_up"]
 _WIDTH = 256
+_DIGITS = 40  # of a sum of squares, so that its length tells nothing
 LIVE = 0  # the run of sums behind live answers, whose evaluation is the query's position
 
 
@@ -228,7 +230,7 @@ class SealedRuns:
     def keep_sums(self, run: int, evaluation: int, sums: Mapping[str, Sums]) -> None:
         """Keep the sums of an evaluation until closing."""
         for statistic, own in sums.items():
-            squares = None if own.squares is None else str(own.squares)
+            squares = None if own.squares is None else f"{own.squares:0{_DIGITS}d}"
             row = {"statistic": statistic, "total": own.total, "squares": squares}
             keys = self._own | {"run": run, "evaluation": evaluation}
             change(self._connection, secret_sums.insert(), keys | row)
@@ -241,7 +243,7 @@ class SealedRuns:
         """Return what the rule of an open run compares with. Raw."""
         which = sa.select(secret_runs.c.state).where(self._of(secret_runs, run))
         kept = self._connection.execute(which).scalar_one_or_none()
-        return None if kept is None else dict(json.loads(kept))
+        return None if kept is None else dict(json.loads(kept)["state"])
 
     def keep_secret(self, run: int, state: Mapping[str, Any], *, first: bool) -> None:
         """Write what the rule compares with: in every pass, whether or not it has changed."""
@@ -354,8 +356,11 @@ def sums_digest(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _padded(state: Mapping[str, Any]) -> str:
-    """Write a secret so that its length tells nothing."""
-    return canonical(dict(state)).ljust(_WIDTH)
+    """Write a secret so that its length tells nothing, nor whether it has changed.
+
+    SQLite does not write a page whose bytes are the same as before, and its log is shorter then.
+    """
+    return canonical({"salt": fresh_secret(8).hex(), "state": dict(state)}).ljust(_WIDTH)
 
 
 def _sums(total: int, squares: str | None) -> Sums:

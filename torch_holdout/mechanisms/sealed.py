@@ -101,13 +101,12 @@ class Sealed(Mechanism):
         """
         if patience is None:
             return 0.0
-        private = self.epsilon is not None
-        if state == "stopped" and best is not None:
-            if private:
-                return noisy_stop_price(passes, self.evaluations, patience.patience, best)
+        if state == "stopped" and self.epsilon is None:
             return stop_price(passes, self.evaluations)
+        if state == "stopped" and best is not None:
+            return noisy_stop_price(passes, self.evaluations, patience.patience, best)
         if state == "ended" and best is not None:
-            if private:
+            if self.epsilon is not None:
                 return noisy_end_price(passes)
             return end_price(passes, patience.patience, patience.after)
         return silence_price(passes, self.evaluations, patience.patience, patience.after)

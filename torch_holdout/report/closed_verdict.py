@@ -60,7 +60,9 @@ def closed_remark(holdout: HoldoutReport) -> str:
             f"intervals hold at once."
         )
     elif not closing.exact:
-        published = "Its noise protects the examples: no value was published, the sums are erased."
+        published = (
+            "Its noise protects the examples: no exact value was published, and no sums are kept."
+        )
     else:
         published = "It had kept no value to publish."
     if holdout.status.unit == "run":

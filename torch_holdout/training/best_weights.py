@@ -11,6 +11,8 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor, nn
 
+from torch_holdout._shared.distributed import on_any_rank, on_first_rank, rank_and_world
+from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.passes import Passed
 
 _EXTRA = "_extra_state"  # how torch names what modules save beside tensors
@@ -140,17 +142,26 @@ class Ring:
     def judge(self, passed: Passed, run: str) -> None:
         """Write the copy into the slot of its pass."""
         self._run = run
-        if self._copy is None or not self._writes:
-            return
-        content = {
-            "evaluation": passed.evaluation.number,
-            "tensors": self._copy.tensors,
-            "extra": self._copy.extra,
-        }
-        write_private(self._path((passed.evaluation.passes - 1) % self._slots), content)
+        failed = False
+        if self._copy is not None and self._writes:
+            number, slot = passed.evaluation.number, (passed.evaluation.passes - 1) % self._slots
+            content = {"evaluation": number, **vars(self._copy)}
+            failed = not written(self._path(slot), content)
+        if on_any_rank(failed):
+            raise HoldoutError(
+                f"The weights of a pass could not be written to {self._folder}. The pass is "
+                f"recorded and the run stays open: make room there, and go on with "
+                f"trainer.fit(..., ckpt_path=...)."
+            )
 
     def best(self, evaluation: int | None) -> Weights | None:
-        """Return the weights of an evaluation, if one of the slots has them."""
+        """Return the weights of an evaluation, if a slot has them; every rank must ask."""
+        if self._rank is not None:
+            return self._read(evaluation)
+        # Other machines may not see the first rank's files.
+        return on_first_rank(rank_and_world()[1], lambda: self._read(evaluation))
+
+    def _read(self, evaluation: int | None) -> Weights | None:
         for slot in range(self._slots):
             path = self._path(slot)
             if not path.exists():
@@ -195,15 +206,19 @@ def whole_state(module: nn.Module) -> dict[str, Any]:
         return {key: _whole(value) for key, value in module.state_dict().items()}
 
 
-def write_private(path: Path, content: Any) -> None:
-    """Write a file that only its owner can read; it is there whole, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def written(path: Path, content: Any) -> bool:
+    """Write a file that only its owner can read, whole or not at all; return whether it is."""
     unfinished = path.with_suffix(".part")
-    unfinished.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(unfinished, flags, _OWNER_ONLY), "wb") as file:
-        torch.save(content, file)
-    unfinished.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(unfinished, flags, _OWNER_ONLY), "wb") as file:
+            torch.save(content, file)
+        unfinished.replace(path)
+    except (OSError, RuntimeError):  # torch's own writer raises the latter on a full disk
+        return False
+    return True
 
 
 def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -44,6 +44,7 @@ from torch_holdout.training.runs import (
 from torch_holdout.training.sealed_checks import require_sealed_arguments
 from torch_holdout.training.session import GuardSession
 from torch_holdout.training.stopping import SealedCourse
+from torch_holdout.training.stopping_advice import say_why_stopped, stopping_advice
 
 Course = LiveCourse | SealedCourse
 
@@ -218,6 +219,8 @@ class HoldoutGuardHooks(PassHooks):
             self._session = GuardSession(guards, trainer, pl_module, step)
         else:
             self._session = guards[0]._session
+        for advice in stopping_advice(trainer, self.holdout) if stage == "fit" else ():
+            self._warn_once(advice)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Put the module and the callbacks back as they were."""
@@ -268,9 +271,10 @@ class HoldoutGuardHooks(PassHooks):
             self._course.training_ends(self, trainer, pl_module)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Say so if a fit that trained has never asked the holdout."""
+        """Say so if a fit that trained has never asked the holdout, and why it was stopped."""
         if self._current is not None and (reason := self._current.fit_ends()):
             self._warn_once(reason)
+        say_why_stopped(trainer, self.holdout)
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Start a pass."""

@@ -20,7 +20,7 @@ from torch_holdout.training.best_weights import (
     Weights,
     lent,
     whole_state,
-    write_private,
+    written,
 )
 from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.publishing import SealedCounts, publish_sealed
@@ -271,16 +271,13 @@ class SealedCourse:
         path = str((folder / f"{run.id}.pt").absolute())
 
         def write() -> bool:
-            try:
-                write_private(Path(path), state)
-            except OSError:
-                return False
-            run._keep_weights(path)
-            return True
+            there = written(Path(path), state)
+            if there:
+                run._keep_weights(path)
+            return there
 
         _, world = rank_and_world()
-        written = on_first_rank(world, write)
-        if not written:
+        if not on_first_rank(world, write):
             guard._warn_once(f"the best weights could not be written to {path}")
         elif not silent:
             self.best_model_path = path

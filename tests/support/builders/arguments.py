@@ -260,6 +260,22 @@ BY_PLACE = {
     "ReusableHoldout:name": fresh_name,
     "ReusableHoldout.release:sums": lambda g: sums_of(g.receiver, correct(g.randrange(51))),
     "ReusableHoldout.release_all:sums": lambda g: {"val_acc": sums_of(g.receiver, correct(30))},
+    "Run.evaluate:sums": lambda g: {
+        "val_acc": sums_of(g.receiver.holdout, correct(g.randrange(51)))
+    },
+    "Run.evaluate:step": one_of(None, "epoch 1"),
+    "Run:access": one_of(None),
+    "ReusableHoldout.run:best": one_of(None, "val_acc"),
+    "ReusableHoldout.run:resume": one_of(None),
+    "ReusableHoldout.run:name": one_of(None, "a run"),
+    "ReusableHoldout.run:stop": lambda g: th.Patience("val_acc", patience=2),
+    "ReusableHoldout.close:exact": one_of(None),
+    "HoldoutGuard:stop": one_of(None),
+    "HoldoutGuard:keep": one_of(None),
+    "Patience:statistic": one_of("val_acc"),
+    "Closing.best_of:run": one_of(None, 1),
+    "Closing.curve:run": one_of(None, 1),
+    "Closing.load_best:run": one_of(None, 1),
     "CrossEntropy.levels:arguments": lambda g: (
         torch.zeros(5, 3),
         torch.zeros(5, dtype=torch.int64),

@@ -9,7 +9,7 @@ from torch_holdout.lightning import HoldoutGuard
 from torch_holdout.mechanisms import Release
 
 from support.builders.ensembles import PARTS, data, ensemble
-from support.builders.holdouts import make_holdout
+from support.builders.holdouts import correct, make_holdout, sums_of
 from support.builders.mechanisms import MECHANISMS
 from support.builders.predictors import LABELS, make
 from support.builders.samples import (
@@ -66,7 +66,7 @@ CHECKED_BEFORE = frozenset(
         "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
         "decide epsilon_per_step guess_for levels member_outputs noise_scale output_chunks",
         "known_data learn_data member_chunks private_loss public_outputs public_table register",
-        "register_records release_charge require_voters sampler_error",
+        "register_records release_charge require_voters sampler_error price epsilon_spent",
         "table to_normalised to_user total total_table units value_shape",
     )
     for word in line.split()
@@ -131,6 +131,11 @@ MAKE = {
         name=fresh_name(g), seed=3, track_private_loss=True
     ),
     "PrivatePredictor.validate": lambda g: make(name=fresh_name(g), seed=3),
+    "Closing": lambda g: closed_holdout(),
+    "Outcome": lambda g: closed_holdout().runs[0].outcome,
+    "Run": lambda g: sealed_run(g),
+    "Patience": lambda g: th.Patience("val_acc", patience=3),
+    "Sealed": lambda g: th.Sealed(evaluations=10),
     "Overlap": lambda g: th.overlap([1, 2, 3], [2, 3, 4, 5]),
     "SharedTrial.value": lambda g: reported_trial(g),
     "SharedTrial": lambda g: tuning.optuna.SharedTrial(fresh_trial(g), shared_holdout(), "val_acc"),
@@ -147,6 +152,24 @@ MAKE = {
         for one in MECHANISMS.values()
     },
 }
+
+
+def sealed_run(generator):
+    """A run of a sealed holdout of its own, with one evaluation."""
+    holdout = make_holdout(name=fresh_name(generator), mechanism=th.Sealed(evaluations=10))
+    run = holdout.run(stop=th.Patience("val_acc", patience=2))
+    run.evaluate({"val_acc": sums_of(holdout, correct(20))}, query="model 20")
+    run.holdout = holdout  # for arguments
+    return run
+
+
+@functools.cache
+def closed_holdout():
+    """A closed holdout with one run."""
+    holdout = make_holdout(name="closed", mechanism=th.Sealed(evaluations=10))
+    with holdout.run(stop=th.Patience("val_acc", patience=2)) as run:
+        run.evaluate({"val_acc": sums_of(holdout, correct(20))}, query="model 20")
+    return holdout.close()
 
 
 def reported_trial(generator):

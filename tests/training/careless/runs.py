@@ -41,15 +41,16 @@ class Run:
         return [hit for hit in self.hits if "['outputs']" not in hit]
 
 
-def run(pattern, namespace, folder, *, sanity=0, guarded=True, looks=True, **options):
-    """Fit, validate or test the pattern's module for two epochs."""
+def run(pattern, namespace, folder, *, sanity=0, guarded=True, looks=True, account=None, **options):
+    """Fit, validate or test the pattern's module for two epochs; ``account``: not the usual one."""
     pl = package(namespace)
     module, callbacks = pattern.case(pl)
-    account, seen = holdout(), []
+    account, seen = account or holdout(), []
     guard = guard_class(namespace)(account, stage=stage_of(pattern), **options)
     if not looks:
         guard._looks = False
-    monitor = "val_loss" if guarded and pattern.run == "fit" else None
+    live = account.mechanism.shows_values
+    monitor = "val_loss" if guarded and live and pattern.run == "fit" else None
     trainer = pl.Trainer(
         max_epochs=2,
         logger=getattr(pl.loggers, LOGGERS[pattern.logger])(folder / "sinks"),
@@ -72,7 +73,7 @@ def run(pattern, namespace, folder, *, sanity=0, guarded=True, looks=True, **opt
     if (folder / "sinks").exists():
         seen.append(files_below(folder / "sinks"))
     said = [str(w.message) for w in caught if w.category.__name__ == "HoldoutWarning"]
-    return Run(error, said, account.status().queries, seen)
+    return Run(error, said, account.status().queries if live else 0, seen)
 
 
 def attempt(pattern, trainer, module, seen):

@@ -16,7 +16,7 @@ from support.builders.guarded import (
     network,
     trainer,
 )
-from support.builders.sealed_guard import (
+from support.builders.sealed_guards import (
     account,
     one_batch,
     raw_stopping,

@@ -12,7 +12,7 @@ from torch_holdout.errors import (
 
 from support.builders.guarded import EXACT, IN_A_TRAINER, NAMESPACES, guard_class, package, trainer
 from support.builders.holdouts import make_holdout
-from support.builders.sealed_guard import (
+from support.builders.sealed_guards import (
     one_batch,
     scripted,
     sealed_fit,

@@ -1,0 +1,247 @@
+"""No value of an open run leaves: by a text, an object, a log, a frame, a size or a statement."""
+
+import io
+import logging
+import pickle
+import sqlite3
+import traceback
+from contextlib import closing
+from dataclasses import asdict
+
+import pytest
+import sqlalchemy as sa
+import torch
+import torch_holdout as th
+from torch_holdout.holdout.passes import OpenedRun
+from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.sealed_runs import SealedRuns
+from torch_holdout.ledger.verify import verify
+from torch_holdout.report import content, page, rows, summarise
+
+from support.oracles.leaks import raw_hits
+
+SIZE, LEVELS = 97, 65536
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "holdout.db"
+
+
+def account(path, *, runs=1, **sealed):
+    return th.ReusableHoldout(
+        f"sqlite:///{path}", name="val", size=SIZE,
+        statistics={"err": th.BoundedMean(0.0, 1.0)},
+        mechanism=th.Sealed(evaluations=20, **sealed), budget=runs,
+    )  # fmt: skip
+
+
+def values_of(epoch):
+    """Per-example values whose sums are found by chance nowhere else."""
+    noise = torch.rand(SIZE, generator=torch.Generator().manual_seed(epoch + 100))
+    return (0.3 + 0.6 * noise).double()
+
+
+def raw_of(epoch):
+    """The raw numbers of an epoch: mean, sum of levels, sum of squares."""
+    levels = (values_of(epoch) * LEVELS).round().long()
+    total, squares = int(levels.sum()), int((levels * levels).sum())
+    return [total / (SIZE * LEVELS), total, squares, total / SIZE]
+
+
+RAW = [number for epoch in range(4) for number in raw_of(epoch)]
+
+
+def evaluate(holdout, run, epoch, **more):
+    sums = holdout.accumulator("err")
+    sums.update(values_of(epoch))
+    return run.evaluate({"err": sums}, query=f"weights {epoch}", **more)
+
+
+def everything(thing, depth=6):
+    """What can be reached from an object by attributes and containers, and its text."""
+    found, seen, todo = [], set(), [(thing, depth)]
+    while todo:
+        one, left = todo.pop()
+        if id(one) in seen or left < 0:
+            continue
+        seen.add(id(one))
+        found.append(repr(one))
+        if isinstance(one, dict):
+            todo += [(part, left - 1) for pair in one.items() for part in pair]
+        elif isinstance(one, list | tuple | set | frozenset):
+            todo += [(part, left - 1) for part in one]
+        elif type(one).__module__.startswith("torch_holdout"):
+            todo += [(part, left - 1) for part in getattr(one, "__dict__", {}).values()]
+    return found
+
+
+@pytest.fixture
+def logged():
+    """All log records of a block, at the lowest level, of every logger there is."""
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    root, known = logging.getLogger(), dict(logging.root.manager.loggerDict)
+    names = [name for name, one in known.items() if isinstance(one, logging.Logger)]
+    before = {name: logging.getLogger(name).level for name in [*names, "sqlalchemy.engine"]}
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    for name in ("sqlalchemy", "sqlalchemy.engine", "sqlalchemy.pool", "torch_holdout"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    yield text
+    root.removeHandler(handler)
+    root.setLevel(level)
+    for name, old in before.items():
+        logging.getLogger(name).setLevel(old)
+
+
+def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch):
+    inside = []
+    take = OpenedRun.take
+
+    def looked_at(self, sums, *arguments, **more):
+        passed = take(self, sums, *arguments, **more)
+        inside.extend([repr(self), repr(sums), repr(passed), repr(self.run), repr(self.runs)])
+        return passed
+
+    monkeypatch.setattr(OpenedRun, "take", looked_at)
+    holdout = account(path)
+    run = holdout.run(stop=th.Patience("err", 10))
+    given = [evaluate(holdout, run, epoch) for epoch in range(4)]
+    with pytest.raises(th.SealedValueError):
+        pickle.dumps(run)
+    ledger = Ledger(f"sqlite:///{path}")
+    report = summarise(ledger)
+    seen = {
+        "run": everything(run),
+        "given": [repr(given), [asdict(each) for each in given], pickle.dumps(given)],
+        "status": [str(holdout.status()), asdict(holdout.status())],
+        "certificate": [str(holdout.certificate()), asdict(holdout.certificate())],
+        "prices": everything(holdout.prices()) if hasattr(holdout, "prices") else [],
+        "pickle": pickle.dumps(holdout),
+        "report": [*everything(report, depth=9), page(report), content(report), *rows(ledger)],
+        "verify": everything(verify(f"sqlite:///{path}")),
+        "inside": inside,
+        "logs": logged.getvalue(),
+        "printed": list(capfd.readouterr()),
+    }
+    assert len(inside) == 20
+    assert not {name for name, each in seen.items() if raw_hits(each, RAW)}
+    assert run.outcome is None
+
+
+def test_the_same_search_finds_the_raw_values_where_they_are(path):
+    """The twin: the secret table, and the curve after closing."""
+    holdout = account(path)
+    with holdout.run() as run:
+        evaluate(holdout, run, 0)
+    with closing(sqlite3.connect(path)) as connection:
+        (row,) = connection.execute("SELECT total, squares FROM th_secret_sums").fetchall()
+    assert raw_hits(list(row), RAW)
+    assert raw_hits(everything(holdout.close()), RAW)
+
+
+@pytest.mark.parametrize("method", ["keep_sums", "update", "keep_secret"])
+def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, method):
+    holdout = account(path)
+    run = holdout.run(stop=th.Patience("err", 10))
+    evaluate(holdout, run, 0)
+
+    def broken(self, *arguments, **more):
+        raise RuntimeError(f"{arguments} {more} {RAW}")
+
+    monkeypatch.setattr(SealedRuns, method, broken)
+    with pytest.raises(th.HoldoutError) as caught:
+        evaluate(holdout, run, 1)
+    error, texts = caught.value, []
+    while error is not None:
+        texts += [str(error), repr(error.args)]
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if "torch_holdout" in frame.f_code.co_filename:
+                texts += [repr(local) for local in frame.f_locals.values()]
+        error = error.__cause__ or error.__context__
+    assert raw_hits(texts, RAW) == []
+    monkeypatch.undo()
+    assert evaluate(holdout, run, 1).passes == 2  # nothing of the failed one was kept
+
+
+def watched(path, course):
+    """For each pass of a course: its statements, and how much was written."""
+    holdout = account(path)
+    holdout.status()
+    statements, found = [], []
+
+    def note(connection, cursor, statement, parameters, context, many):
+        statements.append(statement)
+
+    sa.event.listen(holdout._ledger._connected, "before_cursor_execute", note)
+    run = holdout.run(stop=th.Patience("err", 8))
+    # While another reader has the file open, the write-ahead log stays and shows what was written.
+    reader = sqlite3.connect(path)
+    reader.execute("SELECT count(*) FROM th_holdouts").fetchone()
+    log = path.with_name(f"{path.name}-wal")
+    for epoch, errors in enumerate(course):
+        statements.clear()
+        before = log.stat().st_size if log.exists() else 0
+        sums = holdout.accumulator("err")
+        sums.update((torch.arange(SIZE) < errors).float())
+        run.evaluate({"err": sums}, query=f"weights {epoch}")
+        found.append((list(statements), log.stat().st_size - before))
+    reader.close()
+    return found
+
+
+def test_better_and_worse_passes_do_the_same_work(tmp_path):
+    """Two courses that mirror each other: what is better in one is worse in the other."""
+    course = [50, 40, 45, 35, 44, 60, 34, 33]
+    falling = watched(tmp_path / "one.db", course)
+    rising = watched(tmp_path / "other.db", [97 - errors for errors in course])
+    assert [len(statements) for statements, _ in falling][1:] == [len(falling[1][0])] * 7
+    assert falling == rising
+    assert all(written > 0 for _, written in falling)
+
+
+def bytes_below(path):
+    return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
+
+
+def reference_in(path):
+    with closing(sqlite3.connect(path)) as connection:
+        row = connection.execute("SELECT state FROM th_secret_runs").fetchone()
+    return None if row is None else row[0].strip().encode()
+
+
+def test_the_reference_of_an_ended_run_is_not_left_in_the_file(path):
+    holdout = account(path)
+    with holdout.run(stop=th.Patience("err", 10)) as run:
+        for epoch in range(3):
+            evaluate(holdout, run, epoch)
+        kept = reference_in(path)
+        assert kept in bytes_below(path)
+    assert reference_in(path) is None
+    assert kept not in bytes_below(path)
+    total = str(raw_of(2)[1]).encode()  # the lowest of the three
+    assert total in kept
+    assert total not in bytes_below(path)
+
+
+def test_sums_are_gone_from_the_file_when_a_private_account_is_closed(path):
+    holdout = account(path, epsilon=1.0)
+    with holdout.run(stop=th.Patience("err", 10)) as run:
+        for epoch in range(3):
+            evaluate(holdout, run, epoch)
+    squares = [str(raw_of(epoch)[2]).encode() for epoch in range(3)]
+    assert all(each in bytes_below(path) for each in squares)
+    assert holdout.close().values == ()
+    assert not any(each in bytes_below(path) for each in squares)
+
+
+def test_sums_are_gone_from_the_file_when_a_run_is_given_up_for_free(path):
+    holdout = account(path)
+    run = holdout.run(stop=th.Patience("err", 10))
+    evaluate(holdout, run, 0)
+    squares = str(raw_of(0)[2]).encode()
+    assert squares in bytes_below(path)
+    run.give_up()
+    assert squares not in bytes_below(path)
