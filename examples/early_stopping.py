@@ -4,7 +4,7 @@
     python examples/early_stopping.py --ledger holdout.db    # again: the budget goes on
 
 Look at ``left`` in the progress bar, and at the certificate at the end: what the numbers are
-worth. The ledger outlives the run. Every run trains other weights and spends about half of the
+worth. The ledger outlives the run. Every run trains other weights and spends most of the
 budget; when it is gone, a run stops, and the next one is refused. Without --ledger, the ledger and
 the checkpoint are in a new temporary folder.
 """
@@ -53,7 +53,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ledger", help="a file; default: a new one")
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--budget", type=int, default=40, help="releases, for all runs together")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
@@ -68,14 +68,14 @@ def main() -> None:
             "val_loss": th.BoundedMean(0.0, 5.0),
             "val_acc": th.BoundedMean(0.0, 1.0, mode="max"),
         },
-        mechanism=th.Thresholdout(threshold=0.03, sigma=0.003, guess="last"),
+        mechanism=th.Thresholdout(threshold=0.005, sigma=0.0003, guess="last"),
         budget=arguments.budget,
         fingerprint=th.fingerprint(val_set),
     )
     checkpoint = ModelCheckpoint(folder / "checkpoints", monitor="val_loss")
     trainer = L.Trainer(
         max_epochs=arguments.epochs,
-        callbacks=[HoldoutGuard(holdout), EarlyStopping("val_loss", patience=8), checkpoint],
+        callbacks=[HoldoutGuard(holdout), EarlyStopping("val_loss", patience=10), checkpoint],
         logger=False,
         enable_model_summary=False,
     )
