@@ -146,10 +146,19 @@ def best_release(epochs: list[Epoch]) -> Epoch:
 
 @final
 class Training:
-    """Data and a Trainer; every fit begins with the same weights and takes the same batches."""
+    """Data and a Trainer; every fit begins with the same weights and takes the same batches.
 
-    def __init__(self, *, epochs: int = 60, progress: bool = True, seed: int = 0) -> None:
-        self.epochs, self._progress, self._seed = epochs, progress, seed
+    Args:
+        folder: For what the Trainer and the guard write: the best weights of a sealed run.
+        epochs: The largest number of epochs.
+        progress: Whether progress bars are shown.
+        seed: Of the data, the weights and the batches.
+    """
+
+    def __init__(
+        self, folder: str, *, epochs: int = 60, progress: bool = True, seed: int = 0
+    ) -> None:
+        self._folder, self.epochs, self._progress, self._seed = folder, epochs, progress, seed
         self._train, self._holdout, self._fresh = splits(seed)
         self._fingerprint = th.fingerprint(self._holdout)
 
@@ -183,6 +192,7 @@ class Training:
         guarded = any(hasattr(callback, "holdout") for callback in callbacks)
         trainer = pl.Trainer(
             max_epochs=self.epochs,
+            default_root_dir=self._folder,
             callbacks=[*callbacks, recorder],
             logger=False,
             enable_checkpointing=False,
