@@ -21,6 +21,7 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, final
@@ -94,8 +95,9 @@ def _found(setting: Setting, chosen: Chosen, raw: Chosen, best: float) -> Found:
     )
 
 
-def show(task: Task, size: int, seeds: list[dict[str, Found]]) -> None:
+def show(task: Task, seeds: list[dict[str, Found]]) -> None:
     """Print a task's comparisons with raw values, and with one fresh query."""
+    size = len(task.parts(0)[1])
     raw = [each[RAW] for each in seeds]
     better = "lower" if task.statistic.mode == "min" else "higher"
     for way in list(WAYS)[1:]:
@@ -175,15 +177,14 @@ def main() -> None:
     quick = asked_quick(__doc__)
     show_whole_widths()
     if quick:
-        found = {(0, 0): measure(0, 0, epochs=EPOCHS // 2)}
-    else:
-        jobs = [(number, seed) for number in range(len(TASKS)) for seed in range(SEEDS)]
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(4, os.cpu_count() or 1), mp_context=spawn) as pool:
-            found = dict(zip(jobs, pool.map(measure, *zip(*jobs, strict=True)), strict=True))
-    for number in sorted({number for number, _ in found}):
-        seeds = [ways for (each, _), ways in found.items() if each == number]
-        show(TASKS[number], len(TASKS[number].parts(0)[1]), seeds)
+        show(TASKS[0], [measure(0, 0, epochs=EPOCHS // 2)])
+        return
+    jobs = [(number, seed) for number in range(len(TASKS)) for seed in range(SEEDS)]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(4, os.cpu_count() or 1), mp_context=spawn) as pool:
+        found = pool.map(measure, *zip(*jobs, strict=True))
+        for task in TASKS:
+            show(task, list(islice(found, SEEDS)))
 
 
 if __name__ == "__main__":

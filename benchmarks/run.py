@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 1800.0  # seconds for one benchmark, also on a busy machine
+LIMIT = 3600.0  # seconds for one benchmark, also on a busy machine
 GRACE = 15.0  # seconds for a benchmark to stop its own children
 COLUMNS = ("what", "case", "ours", "peer", "theirs", "unit", "ratio", "verdict")
 

@@ -42,14 +42,16 @@ def test_the_demo_prints_and_draws(tmp_path):
     assert [e["number"] for e in content["early_stopping"]["live"]["epochs"]] == [1, 2]
     assert [way["name"] for way in content["early_stopping"]["ways"]] == WAYS
     assert content["attack"]["raw"]["claimed"] > 0.65
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
+    assert left == {"demo/demo.png", "demo/demo.html", "demo/demo-live.html"}
     assert (content["report"], content["live_report"]) == ("demo/demo.html", "demo/demo-live.html")
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """The raw way and the sealed one, in full."""
-    training = Training(progress=False)
     folder = tmp_path_factory.mktemp("ledger")
+    training = Training(str(folder), progress=False)
     return raw_way(training), sealed_way(training, f"sqlite:///{folder}/holdout.db")
 
 

@@ -183,6 +183,8 @@ def test_the_budget_counts_runs_and_says_which_are_open():
     assert (holdout.budget_left, holdout.exhausted) == (0, True)
     with pytest.raises(th.BudgetExhaustedError, match=run.id):
         holdout.run()
+    assert [each.id for each in holdout.status().runs] == [run.id]
+    assert f"resume={run.id!r}" in str(holdout.status())
 
 
 def test_two_handles_cannot_begin_more_runs_than_the_budget():

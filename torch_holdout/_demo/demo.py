@@ -89,8 +89,8 @@ def _stop_early(
         "on new data. The same training is stopped by raw values of a holdout, by guarded values "
         "(Thresholdout: noisy, budgeted), and by a sealed run, of which one learns when it stops.\n"
     )
-    training = Training(epochs=epochs, progress=progress)
     with tempfile.TemporaryDirectory() as folder:
+        training = Training(folder, epochs=epochs, progress=progress)
         # One ledger for each: as if the other ways had never read this holdout.
         ledgers = [f"sqlite:///{folder}/{name}.db" for name in ("live", "sealed")]
         ways = [

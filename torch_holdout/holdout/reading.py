@@ -27,6 +27,7 @@ from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
+from torch_holdout.ledger.sealed_runs import marked_run
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.private_patience import PrivatePatience
 from torch_holdout.mechanisms.sealed import Sealed
@@ -204,6 +205,7 @@ class AccountReading:
                 passes=run.passes,
                 best_evaluation=run.best,
                 nats=run.said(mechanism),
+                id=marked_run(self.summary.account, run.run),
             )
             for run in self.summary.runs
         )

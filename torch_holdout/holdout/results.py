@@ -58,6 +58,7 @@ class RunStatus:
         passes: How many passes were made; patience counts these.
         best_evaluation: The evaluation that was handed over, if one was.
         nats: What it has said so far; evaluations of other runs pay for it from now on.
+        id: Its public id, for ``holdout.run(resume=...)``.
     """
 
     number: int
@@ -67,13 +68,15 @@ class RunStatus:
     passes: int
     best_evaluation: int | None
     nats: float
+    id: str = ""
 
     def __str__(self) -> str:
         name = "" if self.name is None else f" ({self.name})"
         best = "" if self.best_evaluation is None else f", best {self.best_evaluation}"
         said = f"; has said {up(self.nats)} nats" if self.nats else ""
         made = counted(self.evaluations, "evaluation")
-        return f"run {self.number}{name}: {self.decision}, {made}{best}{said}"
+        mark = f"; resume={self.id!r} goes on" if self.state == "open" and self.id else ""
+        return f"run {self.number}{name}: {self.decision}, {made}{best}{said}{mark}"
 
     @property
     def decision(self) -> str:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.chains import canonical, chained, first_link
+from torch_holdout.ledger.chains import canonical, chained, first_link, public_mark
 from torch_holdout.ledger.schema import (
     closed_sums,
     run_ends,
@@ -123,8 +123,13 @@ class Sums(NamedTuple):
 
 
 def run_mark(account: str, run: int) -> str:
-    """Return the public id of a run, which no run of another account has."""
-    return first_link(f"{account}/run {run}")[:16]
+    """Return the public id of a run of an account, which no run of another account has."""
+    return marked_run(public_mark(account), run)
+
+
+def marked_run(mark: str, run: int) -> str:
+    """Return ``run_mark`` for an account that is known by its public mark."""
+    return first_link(f"{mark}/run {run}")[:16]
 
 
 @final

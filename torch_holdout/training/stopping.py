@@ -140,9 +140,9 @@ class SealedCourse:
         self._weights.judge(passed, str(self._run.id))
         said = passed.evaluation
         del passed
+        self.outcome = self._run.outcome if said.stop else None
         self._publish(guard, trainer, said)
         if said.stop:
-            self.outcome = self._run.outcome
             trainer.should_stop = True
             if self.outcome is not None and trainer.is_global_zero:
                 _log.warning(
@@ -247,10 +247,9 @@ class SealedCourse:
         mechanism = holdout.mechanism
         self._counts = (max(self._counts[0], said.number), max(self._counts[1], said.passes))
         evaluations, passes = self._counts
-        price = 0.0
-        if isinstance(mechanism, Sealed):
-            state = "stopped" if said.stop else "open"
-            price = mechanism.price(state=state, passes=passes, patience=self._stop, best=None)
+        price = 0.0 if self.outcome is None else self.outcome.price
+        if self.outcome is None and isinstance(mechanism, Sealed):
+            price = mechanism.price(state="open", passes=passes, patience=self._stop, best=None)
         _, world = rank_and_world()
         left = on_first_rank(world, lambda: holdout.budget_left)
         counts = SealedCounts(evaluations, passes, price, left)

@@ -11,7 +11,7 @@ import torch
 import torch_holdout as th
 from torch_holdout.errors import HoldoutError, HoldoutWarning
 
-from support.builders.guarded import IN_A_TRAINER, NAMESPACES, package, trainer
+from support.builders.guarded import IN_A_TRAINER, NAMESPACES, guard_class, package, trainer
 from support.builders.sealed_guards import (
     one_batch,
     same_weights,
@@ -51,6 +51,7 @@ class TestOutcome:
         assert run.current_epoch == 4
         assert int(module.steps) == 2
         assert float(module.unsaved) == 1.0  # a buffer that no state_dict has
+        assert float(run.callback_metrics["holdout/price"]) == guard.outcome.price
         assert "stopped by patience at evaluation 4; the best is 2" in caplog.text
         assert [v.value for v in own.close().values] == pytest.approx(VALUES[:4], abs=1e-4)
 
@@ -306,3 +307,49 @@ class TestCopies:
         for number in ("2.5", "3.0"):
             assert number not in shown
             assert number not in caplog.text
+
+
+class TestAveraging:
+    def test_what_is_kept_is_what_was_evaluated(self, namespace, tmp_path):
+        """Weight averaging swaps the weights around a pass: copies are taken inside the step."""
+        own, evaluated = small_account(), {}
+        module = scripted(namespace, VALUES)
+        step = module.validation_step
+
+        def validation_step(batch, batch_idx):
+            if batch_idx == 0 and not module.trainer.sanity_checking:
+                evaluated[module.trainer.current_epoch + 1] = module.weight.detach().clone()
+            return step(batch, batch_idx)
+
+        module.validation_step = validation_step
+        average = package(namespace).callbacks.EMAWeightAveraging(decay=0.5)
+        guard = guard_class(namespace)(own)
+        run = trainer([guard, average], namespace, max_epochs=4, default_root_dir=tmp_path)
+        run.fit(module, one_batch(), small_loader())
+        fresh = scripted(namespace, VALUES)
+        best = own.close().load_best(fresh)
+        assert torch.equal(fresh.weight, evaluated[best.evaluation])
+        assert len({tuple(weights.tolist()) for weights in evaluated.values()}) == 4
+
+
+class TestNoise:
+    @pytest.mark.parametrize("keep", [False, True])
+    def test_the_best_may_be_any_pass(self, namespace, tmp_path, keep):
+        """With noise the best need not be among the last passes: no ring, two buffers."""
+        own = small_account(mechanism=th.Sealed(evaluations=50, epsilon=1.0), seed=3)
+        values = [1.0, 1.01, 0.99, 1.0, 1.02, 1.0, 0.98, 1.01, 1.0, 1.0, 1.0, 0.99]
+        slots = []
+
+        class Slots(package(namespace).Callback):
+            def on_validation_end(self, trainer, pl_module):
+                slots.extend(tmp_path.rglob("slot*"))
+
+        folder = {"keep": tmp_path / "kept"} if keep else {}
+        guard, run, module, _ = sealed_fit(
+            tmp_path, values, namespace=namespace, account=own, guard=folder, callbacks=[Slots()]
+        )
+        assert slots == []
+        assert int(module.steps) == guard.outcome.best_evaluation
+        assert float(run.callback_metrics["holdout/price"]) > 0
+        if guard.outcome.reason == "patience":
+            assert float(run.callback_metrics["holdout/price"]) == guard.outcome.price
