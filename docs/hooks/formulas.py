@@ -21,7 +21,16 @@ DISPLAYED = re.compile(r"\.\. math::\s*(.+)", re.DOTALL)  # on lines of its own,
 PIECE = re.compile(r"\\[a-zA-Z]+|\\.|\d+(?:[.,]\d+)*|\S")
 LETTERS = {
     **{"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "varepsilon": "ε", "eta": "η"},
-    **{"kappa": "κ", "lambda": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ"},
+    **{
+        "kappa": "κ",
+        "lambda": "λ",
+        "mu": "μ",
+        "pi": "π",
+        "rho": "ρ",
+        "sigma": "σ",
+        "tau": "τ",
+        "psi": "ψ",
+    },
     **{"Delta": "Δ", "Phi": "Φ", "ell": "ℓ", "theta": "θ", "phi": "φ", "infty": "∞"},
 }
 SIGNS = {

@@ -419,3 +419,25 @@ class TestNoise:
         for query in ("a", "a", "b", "a"):
             run.evaluate(sums(holdout, 0.5), query=query)
         assert calls == [1, 2]
+
+    def test_other_statistics_do_not_make_a_stop_fail(self):
+        """An error at the stop would tell the decision, uncharged, and draw again."""
+        holdout = th.ReusableHoldout(
+            "memory://", name="val", size=SIZE, budget=1, seed=5,
+            statistics={"err": th.BoundedMean(0.0, 1.0), "acc": th.ZeroOne()},
+            mechanism=th.Sealed(evaluations=20, epsilon=500.0),
+        )  # fmt: skip
+        run = holdout.run(stop=th.Patience("err", 2))
+        hits = holdout.accumulator("acc")
+        hits.update(torch.arange(SIZE) < 6)
+        for number in range(9):  # evaluations that are no passes
+            run.evaluate({"acc": hits}, query=f"other {number}")
+        stops = [
+            run.evaluate(sums(holdout, value), query=f"w{number}").stop
+            for number, value in enumerate((0.2, 0.9, 0.9))
+        ]
+        assert stops == [False, False, True]
+        assert (run.outcome.best_evaluation, run.outcome.stopped_at) == (10, 3)
+        late = run.evaluate({"acc": hits}, query="w2")
+        assert late.stop
+        assert not verify(holdout.address).findings

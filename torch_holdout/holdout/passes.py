@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from torch_holdout._noise.streams import NoiseSource
 from torch_holdout.holdout.judging import Judge
@@ -74,7 +74,7 @@ class OpenedRun:
     def end(self) -> None:
         """End the run; with a patience, hand over its best evaluation."""
         kept = self.runs.secret(self.run.run) or {}
-        self._finish("ended", kept.get("evaluation") if self.run.patience is not None else None)
+        self._finish("ended", kept if self.run.patience is not None else {})
 
     @property
     def is_free(self) -> bool:
@@ -90,7 +90,7 @@ class OpenedRun:
     def give_up(self) -> None:
         """Give the run up; if that is free, its share comes back and its sums are erased."""
         free = self.is_free
-        self._finish("given_up", None)
+        self._finish("given_up", {})
         if free:
             self.runs.erase_sums(self.run.run)
             self.runs.update(self.run.run, share=None)
@@ -122,7 +122,7 @@ class OpenedRun:
         runs.add(Event(run.run, "evaluate", number, query, step, others, detail, seeded))
         runs.update(run.run, evaluations=max(number, run.evaluations), passes=passes)
         if not own:
-            return Passed(Evaluation(number, passes, False), False)
+            return Passed(Evaluation(number, passes, run.state == "stopped"), False)
         return self._judged(number, known=run.statistic not in new)
 
     def _judged(self, number: int, *, known: bool) -> Passed:
@@ -139,7 +139,7 @@ class OpenedRun:
         runs.keep_secret(run.run, verdict.secret, first=kept is None)
         if verdict.stops:
             stopped = replace(self, run=replace(run, passes=passes))
-            stopped._finish("stopped", int(verdict.secret["evaluation"]))
+            stopped._finish("stopped", verdict.secret)
         return Passed(Evaluation(number, passes, verdict.stops), verdict.better)
 
     def _again(self, event: Event) -> Passed:
@@ -152,12 +152,17 @@ class OpenedRun:
         stops = run.state == "stopped" and passes == run.passes
         return Passed(Evaluation(number, passes, stops), best, again=True)
 
-    def _finish(self, state: State, best: int | None) -> None:
+    def _finish(self, state: State, kept: Mapping[str, Any]) -> None:
+        """End the run; what it has ``kept`` names its best pass, if that is handed over.
+
+        After noise was drawn nothing in here may fail: an error would tell the decision.
+        """
         run, runs = self.run, self.runs
+        best, best_pass = kept.get("evaluation"), kept.get("passes")
         price = self.mechanism.price(
-            state=state, passes=run.passes, patience=run.patience, best=best
+            state=state, passes=run.passes, patience=run.patience, best=best_pass
         )
-        detail, seeded = canonical({"pass": run.passes}), self.noise.seeded
+        detail, seeded = canonical({"pass": run.passes, "best_pass": best_pass}), self.noise.seeded
         runs.add(Event(run.run, _EVENTS[state], best, nats=price, detail=detail, seeded=seeded))
-        runs.update(run.run, state=state, best=best)
+        runs.update(run.run, state=state, best=best, best_pass=best_pass)
         runs.erase_secret(run.run)

@@ -1,5 +1,6 @@
 """A sealed run: evaluations go in, only the decision to stop comes out."""
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from torch_holdout._noise.streams import NoiseSource
 from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
-from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.errors import HoldoutClosedError, InvalidArgumentError, SealedValueError
 from torch_holdout.holdout.checks import Question, guesses_for, query_key
 from torch_holdout.holdout.gathering import gather
 from torch_holdout.holdout.passes import OpenedRun, Passed
@@ -60,8 +61,8 @@ class Run:
         ...         sums.update(torch.arange(4) < min(epoch + 1, 3))
         ...         if run.evaluate({"val_acc": sums}, query=f"epoch {epoch}").stop:
         ...             break
-        >>> run.outcome.best_evaluation, run.outcome.stopped_at
-        (3, 5)
+        >>> isinstance(run, Run), run.outcome.best_evaluation, run.outcome.stopped_at
+        (True, 3, 5)
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class Run:
         stored = self._stored()
         if (stop is not None or best is not None) and stored.rule != self._rule:
             raise unknown_run("with another rule")
+        if stored.state == "open" and access.ledger.closing(access.account) is not None:
+            raise account_closed(access.registration.name)
         self._rule = stored.rule
         self._replays = stored.passes
 
@@ -143,10 +146,11 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self.end()
-        elif issubclass(kind, Exception):
-            self._ended(OpenedRun.give_up_if_free)
+        with contextlib.suppress(HoldoutClosedError):  # closed meanwhile: there is nothing to end
+            if kind is None:
+                self.end()
+            elif issubclass(kind, Exception):
+                self._ended(OpenedRun.give_up_if_free)
 
     def __copy__(self) -> "Run":
         return self

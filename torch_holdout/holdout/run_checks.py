@@ -36,7 +36,13 @@ def checked_rule(
     """Return what stops a run, and which statistic says what is best in it, as it is stored."""
     if stop is not None:
         require_instance("stop", stop, Patience)
-        registration.statistic(stop.statistic)
+        statistic = registration.statistic(stop.statistic)
+        if stop.min_delta >= statistic.high - statistic.low:
+            raise InvalidArgumentError(
+                f"Expected `min_delta` below the range of {stop.statistic!r}, "
+                f"{statistic.high - statistic.low:g}, but got {stop.min_delta:g}: nothing could "
+                f"ever be an improvement."
+            )
         if best not in (None, stop.statistic):
             raise InvalidArgumentError(
                 f"Expected `best` to be the statistic that stops the run, {stop.statistic!r}, but "

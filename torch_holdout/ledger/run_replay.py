@@ -159,7 +159,12 @@ class _Replay:
 
     def _end(self, event: Event, mechanism: Sealed) -> Iterator[str]:
         run = self.runs[event.run - 1]
-        ended = replace(run, state=_ENDS[event.kind], best=event.evaluation)
+        ended = replace(
+            run,
+            state=_ENDS[event.kind],
+            best=event.evaluation,
+            best_pass=event.content.get("best_pass"),
+        )
         silent = run.patience is None or run.passes < run.patience.earliest_stop
         others = math.fsum(other.said(mechanism) for other in self.runs if other is not run)
         free = silent and self.first.get(run.run) in (None, others)

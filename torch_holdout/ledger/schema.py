@@ -189,6 +189,7 @@ sealed_runs = sa.Table(
     sa.Column("evaluations", sa.Integer, nullable=False),
     sa.Column("passes", sa.Integer, nullable=False),
     sa.Column("best", sa.Integer),  # the evaluation that was handed over
+    sa.Column("best_pass", sa.Integer),  # the pass that made it the best one
     sa.Column("weights", sa.Text),  # where its best weights are, if they were kept
     sa.UniqueConstraint("holdout_id", "share", name="th_one_run_a_share"),
 )

@@ -84,6 +84,7 @@ class StoredRun:
     evaluations: int
     passes: int
     best: int | None
+    best_pass: int | None = None
     weights: str | None = None
 
     @property
@@ -102,7 +103,7 @@ class StoredRun:
         if self.share is None:
             return 0.0
         return mechanism.price(
-            state=self.state, passes=self.passes, patience=self.patience, best=self.best
+            state=self.state, passes=self.passes, patience=self.patience, best=self.best_pass
         )
 
     @classmethod

@@ -97,7 +97,7 @@ class Sealed(Mechanism):
             state: ``"open"``, ``"stopped"``, ``"ended"`` or ``"given_up"``.
             passes: How many passes it has made.
             patience: What stops it.
-            best: The evaluation that was handed over, if one was.
+            best: The pass of the evaluation that was handed over, if one was.
         """
         if patience is None:
             return 0.0

@@ -144,9 +144,11 @@ class Ring:
         self._run = run
         failed = False
         if self._copy is not None and self._writes:
-            number, slot = passed.evaluation.number, (passed.evaluation.passes - 1) % self._slots
-            content = {"evaluation": number, **vars(self._copy)}
-            failed = not written(self._path(slot), content)
+            number, passes = passed.evaluation.number, passed.evaluation.passes
+            slot = (passes - 1) % self._slots
+            content = {"evaluation": number, "pass": passes, **vars(self._copy)}
+            if not (passed.again and self._holds_later(slot, passes)):
+                failed = not written(self._path(slot), content)
         if on_any_rank(failed):
             raise HoldoutError(
                 f"The weights of a pass could not be written to {self._folder}. The pass is "
@@ -170,6 +172,14 @@ class Ring:
             if content["evaluation"] == evaluation:
                 return Weights(content["tensors"], content["extra"])
         return None
+
+    def _holds_later(self, slot: int, passes: int) -> bool:
+        """Whether a slot has a later pass of a run that was resumed, which may be the best."""
+        path = self._path(slot)
+        if not path.exists():
+            return False
+        content = torch.load(path, map_location="cpu", weights_only=False)
+        return bool(content["pass"] > passes)
 
     def of_run(self, run: str) -> None:
         """Take up the files of a run that is resumed."""

@@ -170,7 +170,11 @@ class SealedCourse:
     def broken_off(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
         """Leave the run open, and say how to go on with it."""
         run, passes = self._run, self._counts[1]
-        if run is None or run.id is None or self.outcome is not None:
+        if run is None or run.id is None:
+            return
+        if self.outcome is not None:
+            if rank_and_world()[1] == 1:  # other ranks may not have failed: none waits for them
+                self.training_ends(guard, trainer, trainer.lightning_module)
             return
         if trainer.state.fn == "fit" and trainer.is_global_zero:
             free = self._stop is None or passes < self._stop.earliest_stop
@@ -180,7 +184,9 @@ class SealedCourse:
                 guard.holdout.name,
                 counted(passes, "pass"),
                 run.id,
-                "give_up() gives it up, for free" if free else "end() ends it",
+                "give_up() gives it up, for free unless another run has said something since"
+                if free
+                else "end() ends it",
             )
 
     def leave(self) -> None:
@@ -223,7 +229,9 @@ class SealedCourse:
                     "the best weights of this run will not be kept: it is silent, and was resumed, "
                     "so the best may lie before the checkpoint"
                 )
-            return TwoBuffers(whole=self._resumed is None)
+            # With noise the best of a silent run would leave in the file, and nobody has paid.
+            unpaid = noisy and self._stop is None
+            return TwoBuffers(whole=self._resumed is None and not unpaid)
         rank, _ = rank_and_world()
         sharded = is_sharded(module)
         ring = Ring(
