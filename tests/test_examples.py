@@ -63,7 +63,7 @@ def test_sealed_stopping_closes_its_ledger(tmp_path):
 
 def test_private_stopping_shows_no_curve():
     printed = run("sealed_stopping.py", "--epochs", "3", "--patience", "1", "--epsilon", "1")
-    assert "no value was published, and the sums are gone" in printed
+    assert "no exact value was published, and no sums are kept" in printed
     assert "val_acc" not in printed
 
 
