@@ -107,7 +107,7 @@ def demo(
     ] = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Stop training by raw values, guarded values and a sealed run; then attack a holdout.
+    """Stop a training by raw, guarded and sealed values; then attack.
 
     Example: torch-holdout demo --picture demo.png
 
