@@ -344,7 +344,9 @@ BY_PLACE = {
     "NoisyMean.answer:table": lambda g: torch.tensor([100, 200]),
     "PrivatePredictor.predict_step:batch": lambda g: torch.zeros(2, 4),
     "PrivatePredictor.validate:holdout": lambda g: make_holdout(
-        g.receiver.status().ledger, mechanism=th.LaplaceMechanism(epsilon=0.1)
+        g.receiver.status().ledger,
+        mechanism=th.LaplaceMechanism(epsilon=0.1),
+        statistics={"val_acc": th.BoundedMean(0.0, 1.0, mode="max")},
     ),
     "distill:student": lambda g: nn.Linear(4, 3),
     "StableERM.charge:setting": lambda g: Setting(num_parts=1, num_outputs=1),

@@ -84,6 +84,9 @@ TUNE = "only in a trial of Ray Tune, or with its results (tests/tuning/test_ray.
 REFUSES = "it always refuses, and says what to call instead"
 NEVER_RETURNS = {
     "ReusableHoldoutMetric.merge_state": REFUSES,
+    "Sealed.decide": REFUSES,
+    "Run": "made by ReusableHoldout.run",
+    "Closing.load_best": "needs weights that a guard has kept (tests/training/sealed)",
     "PartitionedEnsemble.forward": REFUSES,
     "PartitionedEnsemble.predict_step": REFUSES,
     "ray.claim": TUNE,
@@ -95,6 +98,7 @@ NEVER_RETURNS = {
 }
 MAKE = {
     "ReusableHoldout": trained_holdout,
+    "ReusableHoldout.run": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),
     "MultiplicativeWeights": lambda g: th.MultiplicativeWeights(
         "memory://",
