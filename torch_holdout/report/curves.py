@@ -6,7 +6,16 @@ from torch_holdout._shared.text import counted
 from torch_holdout.holdout.closing import ClosedValue
 from torch_holdout.report import wording
 from torch_holdout.report.closed_verdict import place
-from torch_holdout.report.figures import LETTER, NARROW, WIDE, Scale, decimals_of, line, points
+from torch_holdout.report.figures import (
+    LETTER,
+    NARROW,
+    WIDE,
+    Scale,
+    decimals_of,
+    line,
+    points,
+    value_axis,
+)
 from torch_holdout.report.sealed import ClosedStatistic, Curve
 from torch_holdout.report.svg import circle, element, picture, text, ticks, titled
 
@@ -48,13 +57,11 @@ class _CurvesChart:
         return picture("".join(parts), self.width, self.height, label, class_=shape)
 
     def _axes(self) -> str:
-        parts = []
-        for value, label in zip(self.y_ticks, self.y_labels, strict=True):
-            y = self.y(value)
-            parts.append(element("line", x1=self.left, y1=y, x2=self.right, y2=y, class_="grid"))
-            parts.append(text(label, self.left - 6, y + 4.5, class_="label", text_anchor="end"))
         base = self.height - 46
-        parts.append(element("line", x1=self.left, y1=base, x2=self.right, y2=base, class_="axis"))
+        labelled = zip(self.y_ticks, self.y_labels, strict=True)
+        parts = value_axis(
+            [(self.y(v), label) for v, label in labelled], self.left, self.right, base
+        )
         numbers = ticks(self.x.low, self.x.high, 4 if self.narrow else 10)
         for number in sorted({round(number) for number in numbers if number == round(number)}):
             x = self.x(number)

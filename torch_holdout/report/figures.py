@@ -3,7 +3,7 @@
 A release, a guess and a stale value differ in shape: circle, hollow diamond, cross.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
@@ -122,13 +122,11 @@ class _ValuesChart:
         return picture("".join(parts), self.width, self.height, label, class_=shape)
 
     def _axes(self) -> str:
-        parts = []
-        for value, label in zip(self.y_ticks, self.y_labels, strict=True):
-            y = self.y(value)
-            parts.append(element("line", x1=self.left, y1=y, x2=self.right, y2=y, class_="grid"))
-            parts.append(text(label, self.left - 6, y + 4.5, class_="label", text_anchor="end"))
         base = self.height - 46
-        parts.append(element("line", x1=self.left, y1=base, x2=self.right, y2=base, class_="axis"))
+        labelled = zip(self.y_ticks, self.y_labels, strict=True)
+        parts = value_axis(
+            [(self.y(v), label) for v, label in labelled], self.left, self.right, base
+        )
         for shown, anchor in self._x_ticks():
             x = self.x(shown.position)
             parts.append(element("line", x1=x, y1=base, x2=x, y2=base + 5, class_="axis"))
@@ -323,6 +321,17 @@ def _quiet(label: str, x: float, y: float) -> str:
 def line(places: Sequence[tuple[float, float]]) -> str:
     """Draw a thin line through some places."""
     return element("polyline", points=points(places), class_="trail-line")
+
+
+def value_axis(
+    labelled: Iterable[tuple[float, str]], left: float, right: float, base: float
+) -> list[str]:
+    """Return grid lines at labelled heights, and the line at the bottom of a chart."""
+    parts = []
+    for y, label in labelled:
+        parts.append(element("line", x1=left, y1=y, x2=right, y2=y, class_="grid"))
+        parts.append(text(label, left - 6, y + 4.5, class_="label", text_anchor="end"))
+    return [*parts, element("line", x1=left, y1=base, x2=right, y2=base, class_="axis")]
 
 
 def points(places: Sequence[tuple[float, float]]) -> str:
