@@ -163,7 +163,6 @@ def resumed(rank, world, folder):
         "stopped": guard.outcome.stopped_at,
         "steps": int(module.steps),
         "weights": bits(module.state_dict()),
-        "left": sorted(p.suffix for p in (folder / "kept").rglob("*") if p.is_file()),
     }
 
 
