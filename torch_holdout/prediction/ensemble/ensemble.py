@@ -18,7 +18,8 @@ from torch_holdout._shared.checks import (
 from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.prediction.ensemble.data import PartitionedBatch, ReadsBatches
-from torch_holdout.prediction.ensemble.isolation import Isolation, verified_isolation
+from torch_holdout.prediction.ensemble.isolation import Isolation
+from torch_holdout.prediction.ensemble.loop_isolation import verified_isolation
 from torch_holdout.prediction.ensemble.members import (
     Backend,
     Loss,
@@ -201,10 +202,13 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         replacement: Any = None,
         trainer_options: dict[str, Any] | None = None,
     ) -> Isolation:
-        """Prove on this model, loss, optimizer and data that one record changes one member.
+        """Test the training loop: one record, replaced as it is served, changes one member.
 
         Two copies are trained for a few steps, one with a record replaced; all other members must
-        be equal bit for bit: parameters, buffers and optimizer state.
+        be equal bit for bit: parameters, buffers and optimizer state. What was made from all the
+        records before, as class weights or a normalisation, and the Trainer's callbacks, unless
+        they are among the options, are not seen: ``prediction.verify_isolation(build, records)``
+        makes everything anew and tests that too.
 
         Args:
             datamodule: The ``PartitionedDataModule``.
