@@ -9,6 +9,7 @@ from torch_holdout._shared.checks import require_callable, require_length, requi
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, IsolationError
 from torch_holdout.prediction.ensemble.neighbouring import (
+    FAR,
     NO_CHANGE,
     Change,
     changed_records,
@@ -58,7 +59,7 @@ def verify_isolation(
 
     ``build`` is called for the records and for neighbours of them: without one record (or user)
     where the partition's relation is add-remove, with another in its place where it is replace-one,
-    and with an outlier. Each time what it returns is fitted, from the same state of the global
+    and with outliers. Each time what it returns is fitted, from the same state of the global
     generators. All members but the record's own must be equal bit for bit (weights, buffers,
     optimizer state, answers), and so must all that no record may decide: steps, epochs, learning
     rates, Trainer options, shapes, and how often the global generators were drawn from.
@@ -200,7 +201,7 @@ def _chosen(
 
 
 def _changes(fits: Rebuilding, chosen: list[int], replacement: Any) -> Iterator[Change]:
-    """Yield what the partition's relation calls neighbours; last, an outlier in its place."""
+    """Yield what the partition's relation calls neighbours; last, outliers in its place."""
     records, relation = fits.records, fits.neighbours.relation
     whole = fits.neighbours.unit == "user"
     keys = fits.keys() if whole else []
@@ -216,13 +217,14 @@ def _changes(fits: Rebuilding, chosen: list[int], replacement: Any) -> Iterator[
             read = moved_record(records, _donor(fits, places))
             yield Change(action=f"replacing {what}", replaced=dict.fromkeys(places, read))
     first = chosen[0]
-    action = f"replacing record {first} by an outlier"
     if replacement is not None and relation == "add-remove":
         new = {first: given_record(records, first, replacement)}
         yield Change(action=f"replacing record {first}", replaced=new)
     elif has_floats(seeded(lambda: records[first])):
-        new = {first: far_record(records, first)}
-        yield Change(action=action, replaced=new, essential=False)
+        for far in FAR:
+            new = {first: far_record(records, first, far)}
+            action = f"replacing record {first} by an outlier"
+            yield Change(action=action, replaced=new, essential=False)
 
 
 def _donor(fits: Rebuilding, places: frozenset[int]) -> int:

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from torch_holdout.errors import InvalidArgumentError
 
-_FAR = 1e4  # large enough to dominate a mean, small enough for half precision
+FAR = (1e4, -1e4)  # dominates means, passes thresholds; not too much for half precision
 Read = Callable[[], Any]
 
 
@@ -84,9 +84,9 @@ def moved_record(records: Any, place: int) -> Read:
     return lambda: _with_floats(records[place], lambda x: 1 - x)
 
 
-def far_record(records: Any, place: int) -> Read:
-    """Return a function that reads a record as an outlier, its labels kept."""
-    return lambda: _with_floats(records[place], lambda x: _FAR * (1 + x))
+def far_record(records: Any, place: int, far: float) -> Read:
+    """Return a function that reads a record as an outlier on one side, its labels kept."""
+    return lambda: _with_floats(records[place], lambda x: far * (1 + abs(x)))
 
 
 def given_record(records: Any, place: int, record: Any) -> Read:
@@ -128,7 +128,7 @@ def _is_float(leaf: Any) -> bool:
     if isinstance(leaf, Tensor):
         return leaf.is_floating_point()
     if isinstance(leaf, np.ndarray):
-        return leaf.dtype.kind == "f"
+        return bool(leaf.dtype.kind == "f")
     return isinstance(leaf, float)
 
 

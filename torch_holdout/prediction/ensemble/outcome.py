@@ -113,7 +113,7 @@ def _rates(trainer: Any) -> Iterator[tuple[str, Any]]:
     for optimizer in trainer.optimizers:
         yield "the type of the optimizer", type(optimizer)
         for number, group in enumerate(optimizer.param_groups):
-            for name in group.keys() - {"params"}:
+            for name in sorted(group.keys() - {"params"}):
                 yield f"`{name}` of the optimizer's group {number}", group[name]
     for number, config in enumerate(trainer.lr_scheduler_configs):
         yield f"the state of scheduler {number}", config.scheduler.state_dict()
