@@ -41,6 +41,7 @@ SKIPPED = {
     "PartitionedEnsemble.setup": LIGHTNING,
     "PartitionedEnsemble.training_step": LIGHTNING,
     "PartitionedEnsemble.verify_isolation": "trains two ensembles",
+    "verify_isolation": "trains several ensembles",
     "PrivatePredictor.on_": LIGHTNING,
     "ReusableHoldoutMetric.plot": "matplotlib draws it",
     "StableModel.set_extra_state": LIGHTNING,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, final
 
 from torch_holdout._fingerprints.hashing import digest
@@ -64,9 +65,10 @@ def verify_isolation(
     optimizer state, answers), and so must all that no record may decide: steps, epochs, learning
     rates, Trainer options, shapes, and how often the global generators were drawn from.
 
-    It is a test, not a proof. It does not see what was made before and outside of ``build`` (also
-    by ``records`` itself, or kept in a global), events that are rare or come later in a longer fit,
-    other records, another device, or hyperparameters that were chosen on the records.
+    It is a test, not a proof. It does not see what was made before or outside of ``build`` (by
+    ``records`` itself, in a global, in a file), events that are rare or come later in a longer fit,
+    other records, another device, or hyperparameters that were chosen on the records. It takes as
+    long as six short fits.
 
     Args:
         build: Makes everything from the records it is given, each time anew, and returns
@@ -75,12 +77,12 @@ def verify_isolation(
         records: The raw records: a list, tensor, array, ``TensorDataset`` or another dataset with a
             length. The neighbours are of the same kind; those of another dataset are views of it.
         index: The record, or several, to test; None: three that are served in the first epoch.
-        replacement: A record to put in the place of the first one. Without it, numbers of another
-            record are moved.
+        replacement: A record to put in the place of the first one; None: another record of the set,
+            with other numbers.
         inputs: What all members are asked after the fit; None: the inputs of some records.
-        steps: The length of each fit. None: to the end of the epoch in which the records were
-            served and three steps more; as many as the Trainer options allow; 200, unless the
-            records are served later.
+        steps: The length of each fit; None: past the end of the epoch in which the records are
+            served, but no longer than the Trainer options say, nor than 200 steps if the records
+            are served within those.
 
     Raises:
         IsolationError: If a record changed other members, or what no record may decide.
@@ -159,15 +161,17 @@ class _Difference:
     def explained(self, change: Change, num_parts: int) -> str:
         """Return the error's words."""
         kinds = "; ".join(f"{kind} of {_numbers(own)}" for kind, own in self._kinds.items())
-        told = [
-            f"Expected {change.action} to change {counted(self._parts, 'member')} at most, but "
-            f"{len(self.members)} of {num_parts} members changed{kinds and f' ({kinds})'}."
-        ]
         public = [name for name in self._facts if name != GENERATORS]
+        also = f", and so did {', '.join(public)}" if public else ""
+        told = [
+            f"Expected {change.action} to change {counted(self._parts, 'member')} at most and "
+            f"nothing else, but {len(self.members)} of {num_parts} members changed"
+            f"{kinds and f' ({kinds})'}{also}."
+        ]
         if public:
             told.append(
-                f"No record may decide these, and they differ: {', '.join(public)}. Declare such "
-                f"numbers instead of computing them, and let no callback act on the loss."
+                "Declare the numbers of a fit instead of computing them from the records, and let "
+                "no callback act on the loss."
             )
         if GENERATORS in self._facts:
             told.append(
@@ -230,11 +234,8 @@ def _changes(fits: Rebuilding, chosen: list[int], replacement: Any) -> Iterator[
 def _donor(fits: Rebuilding, places: frozenset[int]) -> int:
     """Return another record, with another target if there is one nearby."""
     start = min(places)
-    others = [
-        k % fits.size
-        for k in range(start + 1, start + fits.size)
-        if k % fits.size not in places
-    ][:_LOOKED_AT]  # fmt: skip
+    turned = (k % fits.size for k in range(start + 1, start + fits.size))
+    others = list(islice((k for k in turned if k not in places), _LOOKED_AT))
     if not others:
         raise InvalidArgumentError(
             "Expected records of several users, but all are of one: nobody can be replaced."
