@@ -57,7 +57,7 @@ def require_plain_inputs(inputs: Any) -> None:
 
 def outside_graphs(method: _Method) -> _Method:
     """Return a method that torch.compile leaves out of its graphs and runs as it is."""
-    return cast(_Method, torch.compiler.disable(method))
+    return cast(_Method, torch.compiler.disable(method))  # type: ignore[no-untyped-call]
 
 
 def refuse_script() -> InvalidArgumentError:
@@ -71,7 +71,7 @@ def refuse_script() -> InvalidArgumentError:
 
 def _recorder() -> str:
     """Name the active transformation, trace, capture or mode that queries must not meet."""
-    if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
+    if torch._C._is_tracing():
         return "torch.jit.trace"
     if torch.compiler.is_compiling():
         return "torch.compile or torch.export"
@@ -84,7 +84,7 @@ def _recorder() -> str:
 
 def _modes() -> Iterator[Any]:
     yield from _get_current_dispatch_mode_stack()
-    for mode in _get_current_function_mode_stack():
+    for mode in _get_current_function_mode_stack():  # type: ignore[no-untyped-call]
         if type(mode) is not DeviceContext or mode.device.type == "meta":
             yield mode
 
