@@ -318,8 +318,8 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     def _public_twin(self) -> Prober:
         """Return the twin that is asked before each batch of queries, made once."""
         if self._answering is None or not self._answering.is_like(self.members):
-            # Not in Trainer.predict's inference mode, in which tensors stay read-only. Making models
-            # borrows the global generators: one thread at a time.
+            # Not in Trainer.predict's inference mode, in which tensors stay read-only; one thread
+            # at a time, because making models borrows the global generators.
             with torch.inference_mode(False), _making:
                 self._answering = self._twin()
         return self._answering

@@ -237,7 +237,9 @@ def output_chunks(
     for start in range(0, members, chunk_size):
         own = {name: value[start : start + chunk_size] for name, value in state.items()}
         with torch.no_grad():  # not beyond the yield, where the caller's code runs
-            chunk = _outputs(working, own, x) if pattern is None else _like(pattern, working, own, x)
+            chunk = (
+                _outputs(working, own, x) if pattern is None else _like(pattern, working, own, x)
+            )
         yield chunk
 
 
