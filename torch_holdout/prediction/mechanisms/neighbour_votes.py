@@ -21,6 +21,7 @@ from torch_holdout.prediction.mechanisms.base import (
 )
 from torch_holdout.prediction.nearest.search import ABSENT
 from torch_holdout.prediction.nearest.walk import MOST_VOTES, RATES, WALK_ERROR, walk
+from torch_holdout.prediction.plain_inputs import require_plain_inputs
 
 _AT_ONCE = 2**22  # coins held at once
 _SIGMAS = 0.5, LARGEST_TABLE_SCALE
@@ -98,6 +99,7 @@ class NeighbourVotes(PredictionMechanism):
 
     def public_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Return the table of no records; it raises if the queries are wrong."""
+        require_plain_inputs(inputs)
         codes = voters.public_outputs(inputs)
         return codes.new_full((len(codes), self.reach), ABSENT, dtype=torch.int32)
 
@@ -106,6 +108,7 @@ class NeighbourVotes(PredictionMechanism):
 
         Only the embedding of the queries can raise: it is public, and comes first.
         """
+        require_plain_inputs(inputs)
         self.require_voters(voters)
         nearest = cast(NearestVoters, voters).nearest(inputs, self.reach)
         return self.table(nearest[None])
