@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from torch_holdout._fingerprints.hashing import digest
 from torch_holdout._noise.streams import fresh_secret
+from torch_holdout._shared.tensors import TensorVersions
 from torch_holdout.errors import InvalidArgumentError
 
 _TENANTS = 10_000
@@ -38,7 +39,8 @@ class AnswerCache:
     def __init__(self, size: int) -> None:
         self._size = size
         self._secret = fresh_secret()
-        self._weights: tuple[tuple[int, int], ...] = ()
+        self._weights: TensorVersions | None = None
+        self._revision: object = None
         self._answers: OrderedDict[str, OrderedDict[bytes, Tensor]] = OrderedDict()
 
     def keys(self, tenant: str, inputs: Tensor) -> list[bytes]:
@@ -100,12 +102,13 @@ class AnswerCache:
         return torch.stack([answer for key in keys if (answer := given[key]) is not None])
 
     def clear_if_retrained(self, model: nn.Module) -> None:
-        """Forget everything if the weights are others than at the last call."""
-        tensors = (*model.parameters(), *model.buffers())
-        weights = tuple((id(tensor), tensor._version) for tensor in tensors)
-        if weights != self._weights:
+        """Forget everything if weights, or records that a model keeps, changed since last time."""
+        tensors = [*model.parameters(), *model.buffers()]
+        revision = getattr(model, "revision", None)
+        same = self._weights is not None and self._weights.are_those_of(tensors)
+        if not same or revision is not self._revision:
             self._answers.clear()
-            self._weights = weights
+            self._weights, self._revision = TensorVersions(tensors), revision
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AnswerCache":
         return AnswerCache(self._size)  # a copy of the models is another service

@@ -81,7 +81,7 @@ class PrivatePredictorHooks(nn.Module):
             the records.
 
         Args:
-            ensemble: A ``PartitionedEnsemble``, or a ``StableModel``.
+            ensemble: A ``PartitionedEnsemble``, ``EmbeddedRecords``, or a ``StableModel``.
             mechanism: How outputs become an answer, e.g. ``SoftMajority(eta=0.1)``.
             budget: The cap on the cost of all answers together.
             ledger: Where the account is, e.g. ``sqlite:///private.db``, or ``memory://``.
@@ -134,6 +134,7 @@ class PrivatePredictorHooks(nn.Module):
             budget=budget,
             neighbours=self._voters.neighbours,
             fingerprint=fingerprint,
+            changing=self._voters.records_change,
             seeded=self._noise.seeded,
         )
         self._cache = AnswerCache(cache) if cache else None
@@ -177,7 +178,8 @@ class PrivatePredictorHooks(nn.Module):
             epsilon=budget.epsilon,
             delta=budget.delta,
             epsilon_per_query=charge.epsilon,
-            relation=str(self._voters.neighbours),
+            relation=self._voters.protects,
+            source=self._voters.source,
             num_parts=setting.num_parts,
             num_outputs=setting.num_outputs,
         )
@@ -304,10 +306,9 @@ class PrivatePredictorHooks(nn.Module):
 
     def _setting(self, table: Tensor | None) -> Setting:
         declared = self._declared_outputs or self._voters.num_outputs
-        outputs = declared
-        if table is not None:
-            outputs = table.shape[1] if table.ndim > 1 else 1
-            self._declared_outputs = declared or outputs
+        shown = None if table is None else self.mechanism.num_outputs(table)
+        outputs = declared if shown is None else shown
+        self._declared_outputs = declared or shown
         if outputs is None:
             raise InvalidArgumentError(
                 "Expected a known number of classes, which decides the cost of a query. Fit or "

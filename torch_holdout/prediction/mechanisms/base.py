@@ -20,6 +20,7 @@ from torch import Tensor
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_whole
 from torch_holdout._shared.formulas import formula
+from torch_holdout._shared.text import counted
 from torch_holdout.accounting import Charge, largest_parameter
 from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 from torch_holdout.prediction.neighbours import Neighbours
@@ -34,9 +35,13 @@ class Voters(ABC):
 
     Attributes:
         num_outputs: Classes, or the size of the output; None until it is known.
+        records_change: Whether records are added and removed under one account.
+        revision: An object that is replaced whenever records are added or removed.
     """
 
     num_outputs: int | None
+    records_change: bool = False
+    revision: object = None
 
     @property
     @abstractmethod
@@ -47,6 +52,19 @@ class Voters(ABC):
     @abstractmethod
     def neighbours(self) -> Neighbours:
         """Which change of the training records is protected."""
+
+    @property
+    def source(self) -> str:
+        """What answers are made from, in a few public words."""
+        return counted(self.num_parts, "part")
+
+    @property
+    def protects(self) -> str:
+        """Who is protected, in a few public words."""
+        return str(self.neighbours)
+
+    def require_mechanism(self, kind: str) -> None:  # noqa: B027  most take any
+        """Raise if a mechanism of this kind cannot answer from these outputs."""
 
     @abstractmethod
     def public_outputs(self, inputs: Any) -> Tensor:
@@ -67,6 +85,17 @@ class Voters(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Return the public facts of their training."""
+
+
+class NearestVoters(Voters):
+    """Records that vote themselves, each for its label, in an exact order of nearness."""
+
+    @abstractmethod
+    def nearest(self, inputs: Any, count: int) -> Tensor:
+        """Return the labels of the nearest records or users, int32 [B, count]; -1 for none. Raw.
+
+        The order of two of them depends on these two and the query alone.
+        """
 
 
 @final
@@ -156,8 +185,13 @@ class PredictionMechanism(ABC):
         """Return the name and parameters that the ledger stores with every charge."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
-    def require_voters(self, voters: Voters) -> None:  # noqa: B027  most take any
+    def num_outputs(self, table: Tensor) -> int | None:
+        """Return the number of outputs that a table has; None if it does not show it."""
+        return table.shape[1] if table.ndim > 1 else 1
+
+    def require_voters(self, voters: Voters) -> None:
         """Raise if the charge does not hold for these models."""
+        voters.require_mechanism(type(self).__name__)
 
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
         """Return the shape of values that answer some queries; labels are one each."""
