@@ -231,7 +231,7 @@ class TestCharges:
         assert compose([self.ONE]).epsilon == math.inf
 
     @pytest.mark.parametrize("epsilon", [0.3, 1.0, 8.0])
-    @pytest.mark.parametrize("rate", [0.01, 0.2, 1.0])
+    @pytest.mark.parametrize("rate", [0.01, 0.2, 0.99])
     def test_the_best_order_is_the_best_whole_one(self, epsilon, rate):
         charge = SampledGaussian(rate, 12.0)
         order = best_order(charge, epsilon, DELTA)
@@ -255,6 +255,11 @@ class TestCharges:
         assert queries_for(charge(found * (1 + 1e-4)), epsilon, DELTA) < queries
         total = SampledGaussian(rate, 1 / found, queries)
         assert compose([total], DELTA).epsilon <= epsilon * (1 + 1e-9)
+
+    @pytest.mark.parametrize("epsilon", [0.3, 8.0, 100.0])
+    def test_without_sampling_any_order_will_do(self, epsilon):
+        order = best_order(SampledGaussian(1.0, 12.0), epsilon, DELTA)
+        assert order == pytest.approx(best_order(Concentrated(1 / 144), epsilon, DELTA), rel=1e-6)
 
     def test_sampling_buys_more(self):
         few = queries_for(SampledGaussian(1.0, 12.0), 2.0, DELTA)

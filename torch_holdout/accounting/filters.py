@@ -95,8 +95,8 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
     """Return the order at which a budget pays for most mechanisms of this kind.
 
     It depends on the public parameters only: fix it before the first charge. Without delta it is
-    infinity, and with delta it is when few mechanisms simply add up to most. For samples it is a
-    whole number from 2 to 256, unless the budget has room at larger orders only.
+    infinity, and with delta it is when few mechanisms simply add up to most. For a
+    sample it is a whole number from 2 to 256, unless the budget has room at larger orders only.
 
     Example:
         >>> from torch_holdout.accounting import Concentrated
@@ -114,7 +114,7 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
         room = _room(epsilon, delta, order)
         return curve(order) / room if room > 0 else math.inf
 
-    if isinstance(charge, SampledGaussian):
+    if isinstance(charge, SampledGaussian) and charge.rate < 1:
         whole = min(map(float, ORDERS), key=price)
         if price(whole) < math.inf:
             return whole

@@ -14,7 +14,8 @@ quasi-convexity).
 
 At fractional orders the continuous formula is no bound for integer noise. There the logarithm of
 the moment, which is convex in the order, is bounded by the straight line between its neighbouring
-integers.
+integers. Without sampling :math:`\alpha/\sigma^2` holds at every order (Canonne, Kamath and Steinke
+2020).
 """
 
 import math
