@@ -210,6 +210,23 @@ class PredictionMechanism(ABC):
         return (queries,)
 
 
+class KnownAccuracy(ABC):
+    """A rule whose expected accuracy is known, and how far one neighbour moves it."""
+
+    @abstractmethod
+    def label_chances(
+        self, table: Tensor, labels: Tensor, num_classes: int, uniforms: Uniforms
+    ) -> Tensor:
+        """Return the probability of each row's label, float64 [B]; as raw as the table.
+
+        What else is random than the noise is drawn from ``uniforms``.
+        """
+
+    @abstractmethod
+    def accuracy_sensitivity(self) -> float:
+        """Bound how far one changed member, or record, moves such a probability."""
+
+
 class VoteMechanism(PredictionMechanism):
     """A rule that answers with a label, from the number of votes of each class."""
 
