@@ -25,6 +25,7 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Voters
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
+from torch_holdout.prediction.plain_inputs import require_plain_inputs
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.statistics import BoundedMean, ZeroOne
 
@@ -94,6 +95,7 @@ def expected_accuracy(
     A label that is not a class has probability 0.
     """
     require_instance("ensemble", ensemble, Voters)
+    require_plain_inputs((inputs, target))
     voters = cast(Voters, ensemble.eval())
     table = errors_by_type(lambda: mechanism.total_table(voters, inputs), refused_inputs(inputs))
     if not isinstance(target, Tensor) or table.shape[:1] != target.shape or target.is_complex():
