@@ -181,18 +181,20 @@ class TrainingRecords:
     def _attach(self, order: float) -> str:
         """Create the account with an order, or attach to it: then its own order stands."""
         known = self.changing and self._ledger.find_records(self.name) is not None
-        self._account = self._ledger.register_records(
+        account = self._ledger.register_records(
             self.name,
             self._registration(order),
             capacity=self._capacity(order),
             fingerprint=None if known else self._fingerprint,
             account=self._copied_from,
         )
-        stored = self._ledger.records_summary(self._account)
-        self._order = order_of(stored)
-        if abs(stored.capacity - self._capacity(self._order)) > _LAST_DIGITS:
+        stored = self._ledger.records_summary(account)
+        order = order_of(stored)
+        if abs(stored.capacity - self._capacity(order)) > _LAST_DIGITS:
             raise damaged(self.name, self.address)
-        return self._account
+        # The account last: a thread that sees it charges in its currency.
+        self._order, self._account = order, account
+        return account
 
     def _capacity(self, order: float) -> int:
         return capacity_in_picos(self.budget.epsilon, self.budget.delta, order)

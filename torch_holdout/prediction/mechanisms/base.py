@@ -8,7 +8,6 @@ Example:
 """
 
 import contextlib
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,10 +19,13 @@ from torch import Tensor
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_whole
 from torch_holdout._shared.formulas import formula
+from torch_holdout._shared.locks import OwnLock, lock_of
+from torch_holdout._shared.quiet import without_warnings
 from torch_holdout._shared.text import counted
 from torch_holdout.accounting import Charge, largest_parameter
 from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 from torch_holdout.prediction.neighbours import Neighbours
+from torch_holdout.prediction.plain_inputs import require_plain_inputs
 
 NO_CONSENSUS = -1  # a mechanism's own abstention: answered, charged
 OUT_OF_BUDGET = -2  # nothing was asked of the mechanism, nothing charged
@@ -42,6 +44,14 @@ class Voters(ABC):
     num_outputs: int | None
     records_change: bool = False
     revision: object = None
+
+    @property
+    def members_lock(self) -> OwnLock:
+        """The lock that a thread holds while it computes members' outputs.
+
+        Re-entrant; free in copies, in pickles and after a fork. Subclasses need do nothing for it.
+        """
+        return lock_of(self)
 
     @property
     @abstractmethod
@@ -147,17 +157,19 @@ class PredictionMechanism(ABC):
 
     def public_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Return the table of the members' twin; it raises if the queries are wrong."""
-        return self.table(voters.public_outputs(inputs)[None])
+        require_plain_inputs(inputs)
+        with voters.members_lock:
+            return self.table(voters.public_outputs(inputs)[None])
 
     def total_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Add up the tables of all members. Raw.
 
         The public twin is asked first, and only it can make this raise. Afterwards an error would
         tell of the records, for free: a member that fails, or gives something else than the twin
-        did, counts as one whose outputs are not numbers.
+        did, counts as one whose outputs are not numbers. Threads take turns.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a member's warning may quote what it has computed
+        require_plain_inputs(inputs)
+        with voters.members_lock, without_warnings():
             pattern = voters.public_outputs(inputs)
             absent = self.table(without_numbers(pattern)[None])
             total, heard = torch.zeros_like(absent), 0
@@ -196,6 +208,23 @@ class PredictionMechanism(ABC):
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
         """Return the shape of values that answer some queries; labels are one each."""
         return (queries,)
+
+
+class KnownAccuracy(ABC):
+    """A rule whose expected accuracy is known, and how far one neighbour moves it."""
+
+    @abstractmethod
+    def label_chances(
+        self, table: Tensor, labels: Tensor, num_classes: int, uniforms: Uniforms
+    ) -> Tensor:
+        """Return the probability of each row's label, float64 [B]; as raw as the table.
+
+        What else is random than the noise is drawn from ``uniforms``.
+        """
+
+    @abstractmethod
+    def accuracy_sensitivity(self) -> float:
+        """Bound how far one changed member, or record, moves such a probability."""
 
 
 class VoteMechanism(PredictionMechanism):

@@ -10,25 +10,33 @@ from torch_holdout._noise.device import Uniforms
 from torch_holdout._noise.gaussian_table import LARGEST_TABLE_SCALE, batch_gaussian_error
 from torch_holdout._noise.laplace import DEVICE_BITS
 from torch_holdout._shared.checks import require_between, require_whole
+from torch_holdout._shared.formulas import formula
 from torch_holdout.accounting import Charge, SampledGaussian
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import (
     NO_CONSENSUS,
+    KnownAccuracy,
     NearestVoters,
     PredictionMechanism,
     Setting,
     Voters,
 )
+from torch_holdout.prediction.mechanisms.neighbour_choice import (
+    SMALLEST_SIGMA,
+    choose_neighbours,
+)
+from torch_holdout.prediction.nearest.chances import winner_sensitivity, winning_chances
 from torch_holdout.prediction.nearest.search import ABSENT
 from torch_holdout.prediction.nearest.walk import MOST_VOTES, RATES, WALK_ERROR, walk
+from torch_holdout.prediction.plain_inputs import require_plain_inputs
 
 _AT_ONCE = 2**22  # coins held at once
-_SIGMAS = 0.5, LARGEST_TABLE_SCALE
+_SIGMAS = SMALLEST_SIGMA, LARGEST_TABLE_SCALE
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class NeighbourVotes(PredictionMechanism):
+class NeighbourVotes(PredictionMechanism, KnownAccuracy):
     r"""Answer the label with most votes among the nearest k of a random sample of the records.
 
     For each query a coin of probability ``rate`` decides for each record, or user, whether it is in
@@ -74,6 +82,46 @@ class NeighbourVotes(PredictionMechanism):
             object.__setattr__(self, name, plain(getattr(self, name)))
         walk(self.rate, self.k)
 
+    @classmethod
+    @formula
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        queries: int,
+        planned_records: int,
+        num_classes: int,
+        rate: float | None = None,
+        margin: int = 0,
+    ) -> "NeighbourVotes":
+        """Return the rule that a budget pays for this often; chosen from public numbers only.
+
+        Args:
+            epsilon: Of all queries together.
+            delta: Of all queries together.
+            queries: How many the budget must cover.
+            planned_records: About how many records, or users, there will be: declared, because how
+                many there are is private.
+            num_classes: How many labels there are.
+            rate: Fixes the rate of sampling.
+            margin: As of the class.
+
+        Example:
+            >>> public = {"planned_records": 3500, "num_classes": 10}
+            >>> NeighbourVotes.for_budget(epsilon=2.0, delta=1e-5, queries=300, **public).k
+            347
+        """
+        choice = choose_neighbours(
+            epsilon=epsilon,
+            delta=delta,
+            queries=queries,
+            planned_records=planned_records,
+            num_classes=num_classes,
+            rate=rate,
+        )
+        return cls(rate=choice.rate, k=choice.k, sigma=choice.sigma, margin=margin)
+
     @property
     def reach(self) -> int:
         """How many of the nearest are looked at for each query; public."""
@@ -98,6 +146,7 @@ class NeighbourVotes(PredictionMechanism):
 
     def public_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Return the table of no records; it raises if the queries are wrong."""
+        require_plain_inputs(inputs)
         codes = voters.public_outputs(inputs)
         return codes.new_full((len(codes), self.reach), ABSENT, dtype=torch.int32)
 
@@ -106,6 +155,7 @@ class NeighbourVotes(PredictionMechanism):
 
         Only the embedding of the queries can raise: it is public, and comes first.
         """
+        require_plain_inputs(inputs)
         self.require_voters(voters)
         nearest = cast(NearestVoters, voters).nearest(inputs, self.reach)
         return self.table(nearest[None])
@@ -127,6 +177,24 @@ class NeighbourVotes(PredictionMechanism):
             return label
         first, second = noisy.topk(2, dim=1).values.unbind(1)
         return torch.where(first - second >= self.margin, label, NO_CONSENSUS)
+
+    def label_chances(
+        self, table: Tensor, labels: Tensor, num_classes: int, uniforms: Uniforms
+    ) -> Tensor:
+        """Return the probability of each row's label, given one fresh secret sample for each row.
+
+        Over the noise it is exact; an abstention is not the label.
+        """
+        counts = self.sampled_counts(table, num_classes, uniforms)
+        return winning_chances(counts, labels.to(counts.device), self.sigma, self.margin)
+
+    def accuracy_sensitivity(self) -> float:
+        """Return the total variation between noisy counts with one record and without.
+
+        The coins do not depend on the records, so this holds for each sample, and no less is
+        claimed for the sampling.
+        """
+        return winner_sensitivity(self.sigma)
 
     def sampler_error(self, setting: Setting) -> float:
         """Bound the total variation between one answer and its law."""

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.checks import require_callable, require_choice, require_whole
-from torch_holdout._shared.locks import lock_of
 from torch_holdout._shared.tracebacks import without_frames
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
 from torch_holdout.prediction.mechanisms.base import NearestVoters
@@ -93,7 +92,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             >>> pairs = TensorDataset(torch.eye(3), torch.tensor([0, 1, 1]))
             >>> records.add(pairs, users=["ann", "bob", "bob"])
         """
-        with lock_of(self):
+        with self.members_lock:
             arriving = read_records(inputs, labels, self.num_outputs or 0, self.place.device)
             self._embedding.require_usable(self.embed, arriving.layout, self.place.device)
             codes = self._embedding.records(self.embed, arriving.rows)
@@ -120,7 +119,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             >>> records.add(torch.eye(2), [0, 1], ids=[7, 8])
             >>> records.remove([8])
         """
-        with lock_of(self):
+        with self.members_lock:
             gone = self._known("ids", ids, self._placed.ids)
             self._replace(self._placed.without(lambda name, _: name in gone, by_user=self._by_user))
 
@@ -132,7 +131,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             >>> records.add(torch.eye(2), [0, 1], users=["ann", "bob"])
             >>> records.remove_users(["bob"])
         """
-        with lock_of(self):
+        with self.members_lock:
             gone = self._known("users", users, self._placed.users)
             self._replace(self._placed.without(lambda _, user: user in gone, by_user=self._by_user))
 
@@ -142,7 +141,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
         Nearest first; places that are left over are -1. Only the embedding of the queries, which is
         public, can raise.
         """
-        with lock_of(self):
+        with self.members_lock:
             codes = self.public_outputs(inputs)
             searched = self._placed.found
             if codes.shape[1] != searched.codes.shape[1]:  # nothing was ever added
@@ -194,7 +193,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the records, and the secret that breaks ties: as secret as the records."""
-        with lock_of(self):
+        with self.members_lock:
             found = self._placed.found
             return {
                 "made": self.identity(),
@@ -214,7 +213,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
                 f"Expected records of {self.identity()}, but the state has records of "
                 f"{state['made']}. Build EmbeddedRecords as they were."
             )
-        with lock_of(self):
+        with self.members_lock:
             self._embedding = Embedding(state["dimensions"], state["embedding"])
             self._secret = bytes.fromhex(state["secret"])
             names, users = state["ids"], state["users"]
@@ -231,7 +230,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "EmbeddedRecords":
         """Move the records with the embedding; their number type stays."""
-        with lock_of(self):
+        with self.members_lock:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
             self._placed = self._placed.to(_searching(self.place.device))
         return self

@@ -16,6 +16,7 @@ from torch_holdout._shared.tensors import TensorVersions, is_plain
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import HoldoutMismatchError, InvalidArgumentError
 from torch_holdout.prediction.nearest.search import MOST_DIMENSIONS, whole_numbers
+from torch_holdout.prediction.plain_inputs import require_plain_inputs
 
 Embed = nn.Module | Callable[[Any], Tensor]
 Layout = tuple[tuple[int, ...], str]  # shape and dtype of one row
@@ -92,6 +93,7 @@ class Embedding:
                 f"on such inputs yourself to see the message. Nothing was charged."
             ),
         )
+        require_plain_inputs(embeddings)  # what follows is computed with private records
         count = len(inputs) if isinstance(inputs, Tensor) and inputs.ndim else None
         _require_embeddings(embeddings, count, self.dimensions)
         return whole_numbers(embeddings)
