@@ -101,13 +101,21 @@ class Embedding:
     def records(self, embed: Embed, rows: Iterable[Tensor]) -> Tensor:
         """Return the whole numbers of private rows [n, d] on the host, one call for each row."""
         shape = (1, self.dimensions)
-        codes = []
+        embeddings: list[Tensor] = []
         for row in rows:
             embedding = errors_by_type(partial(_called, embed, row), _refused_record)
-            if type(embedding) is not Tensor or embedding.shape != shape:
+            like = embedding if not embeddings else embeddings[0]
+            if (
+                type(embedding) is not Tensor
+                or embedding.shape != shape
+                or (embedding.dtype, embedding.device) != (like.dtype, like.device)
+            ):
                 raise _refused_record("no error, but another type or shape")
-            codes.append(whole_numbers(embedding).cpu())
-        return torch.cat(codes) if codes else torch.zeros((0, self.dimensions or 0))
+            embeddings.append(embedding.detach())
+        if not embeddings:
+            return torch.zeros((0, self.dimensions or 0))
+        # Each row by itself, whatever the others are: its largest number, and elementwise.
+        return whole_numbers(torch.cat(embeddings)).cpu()
 
 
 @torch.no_grad()
