@@ -130,7 +130,7 @@ def _heads(mechanism: NeighbourVotes) -> float:
         script = cast(Uniforms, ScriptedNoise([torch.full_like(listed, middle, dtype=torch.int64)]))
         taken = int(mechanism.sampled_counts(listed, 2, script)[0, 0])
         low, high = (middle, high) if taken else (low, middle)
-    return high / 2.0**DEVICE_BITS
+    return math.ldexp(high, -DEVICE_BITS)
 
 
 def _laws(pmf: Callable[[Labels], Pmf], most: int, order: int = ORDER) -> dict[Labels, Tensor]:
