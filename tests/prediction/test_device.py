@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_holdout._noise.streams import SystemNoise
-from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
+from torch_holdout.prediction import PrivacyBudget, PrivatePredictor, plain_inputs
 from torch_holdout.prediction.mechanisms import (
     ConfidentGNMax,
     GNMax,
+    NeighbourVotes,
     NoisyMean,
     PermuteAndFlip,
     SoftMajority,
@@ -15,6 +16,7 @@ from torch_holdout.prediction.mechanisms import (
 from torch_holdout.prediction.mechanisms.base import Setting
 
 from support.builders.members import Members, queries
+from support.builders.nearest import VOTES, make_predictor
 from support.oracles.host_reads import HostReads
 
 BUDGET = PrivacyBudget(epsilon=900.0, delta=1e-5)
@@ -30,6 +32,14 @@ MECHANISMS = [
 named = pytest.mark.parametrize(
     ("mechanism", "outputs"), MECHANISMS, ids=lambda value: type(value).__name__
 )
+
+
+@pytest.fixture(autouse=True)
+def _counting_is_allowed(monkeypatch):
+    """A predictor refuses modes, which would see votes; here one counts what it does."""
+    modes = plain_inputs._modes
+    others = (lambda: (mode for mode in modes() if not isinstance(mode, HostReads)))
+    monkeypatch.setattr(plain_inputs, "_modes", others)
 
 
 def make(mechanism, outputs, **options):
@@ -63,6 +73,26 @@ def test_twin_a_cache_does_read():
     with HostReads() as reads:
         predictor(x)
         assert reads.count > 0
+
+
+def test_no_host_read_per_batch_of_neighbours():
+    predictor, x = make_predictor(VOTES), queries(10)
+    predictor(x)
+    with HostReads() as reads:
+        for _ in range(3):
+            predictor(x)
+        assert reads.count == 0
+    assert predictor.status().queries == 40
+
+
+def test_answers_of_neighbours_stay_on_the_device():
+    """Fake CUDA tensors, as below; the search is in ``nearest/test_search.py``."""
+    mechanism = NeighbourVotes(rate=0.5, k=5, sigma=3.0, margin=2)
+    with FakeTensorMode():
+        table = torch.empty(7, mechanism.reach, dtype=torch.int32, device="cuda")
+        setting = Setting(num_parts=1, num_outputs=4)
+        answers = mechanism.answer(table, setting, FakeUniforms())
+        assert (answers.device.type, answers.shape) == ("cuda", (7,))
 
 
 @named

@@ -325,3 +325,54 @@ def test_models_of_another_kind_that_fail_half_way_vote_for_class_0():
     assert predictor(queries(10)).tolist() == [0] * 10  # 12 of 20 members were not heard
     table = predictor.mechanism.total_table(Late(), queries(10))
     assert (table.sum(dim=1) == 20).all()
+
+
+class Told(Bounded):
+    """Tells which weights are asked, in order."""
+
+    def __init__(self, order):
+        super().__init__(raised)
+        self.order = order
+
+    def forward(self, x):
+        self.order(float(self.scale))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("path", ["forward", "cache", "label", "validate", "raw", "chunks"])
+@pytest.mark.parametrize("backend", ["loop", "auto"])
+def test_the_twin_is_asked_before_any_member_on_every_path(path, backend, tmp_path):
+    """At the first query, at every later one, and no member at all where the twin fails."""
+    order, url = [], f"sqlite:///{tmp_path}/both.db"
+    found = ensemble(lambda: Told(order.append), PARTS, backend=backend, num_outputs=3)
+    with torch.no_grad():
+        found.members.scale.fill_(SECRET)
+    options = {"budget": PrivacyBudget(epsilon=100.0), "ledger": url}
+    predictor = make(SoftMajority(eta=0.1), ensemble=found, **options)
+    cached = make(SoftMajority(eta=0.1), ensemble=found, cache=9, **options)
+    holdout = th.ReusableHoldout(
+        url, name="val", size=3, budget=9, mechanism=th.Ladder(step=0.02, sigma=0.5),
+        statistics={"acc": th.BoundedMean(0.0, 1.0, mode="max")},
+    )  # fmt: skip
+    ask = {
+        "forward": predictor,
+        "cache": cached,
+        "label": predictor.label,
+        "validate": lambda x: predictor.validate(
+            holdout, "acc", [(x, torch.zeros(3).long())], query=f"{len(order)}"
+        ),
+        "raw": found.member_outputs,
+        "chunks": lambda x: list(found.output_chunks(x)),
+    }[path]
+    for attempt in range(2):
+        order.clear()
+        ask(asked(10.0 + attempt))
+        first = order.index(SECRET)
+        assert first > 0
+        assert all(weight == pytest.approx(PUBLIC) for weight in order[:first])
+        assert order.count(SECRET) >= PARTS.num_parts
+        order.clear()
+        with pytest.raises((HoldoutError, RuntimeError)):
+            ask(asked(0.15 - attempt))
+        assert SECRET not in order
+        assert order

@@ -25,6 +25,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.prediction.mechanisms.base import KnownAccuracy, PredictionMechanism, Voters
+from torch_holdout.prediction.plain_inputs import require_plain_inputs
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.statistics import BoundedMean, ZeroOne
 
@@ -97,6 +98,7 @@ def expected_accuracy(
     """
     rule = _known(mechanism)
     require_instance("ensemble", ensemble, Voters)
+    require_plain_inputs((inputs, target))
     voters = cast(Voters, ensemble.eval())
     table = errors_by_type(lambda: mechanism.total_table(voters, inputs), refused_inputs(inputs))
     if not isinstance(target, Tensor) or table.shape[:1] != target.shape or target.is_complex():

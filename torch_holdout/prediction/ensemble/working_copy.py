@@ -3,14 +3,17 @@
 import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any, TypeVar, final
 
+import torch
 from torch import Tensor, nn
 
 _Result = TypeVar("_Result")
 _INNER = ("_parameters", "_buffers", "_modules")
 _SEQUENCES = (list, set, deque)
 _MAPPINGS = (dict, OrderedDict)
+_SHARED = {type(None), bool, int, float, str, type, FunctionType, torch.dtype, nn.Parameter, Tensor}
 
 
 @final
@@ -24,7 +27,6 @@ class WorkingCopy:
     this copy is dropped; ``kept_state.py`` refuses such models.
 
     Example:
-        >>> import torch
         >>> template = nn.Linear(2, 1)
         >>> working = WorkingCopy(template, written=())
         >>> working.module.weight is template.weight, working.module is template
@@ -87,23 +89,27 @@ def _copied_module(module: nn.Module, memo: dict[int, Any]) -> Any:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    if value is None or isinstance(value, bool | int | float | str | type | Tensor):
+    kind = type(value)
+    if kind in _SHARED:
         return value
     if id(value) in memo:
         return memo[id(value)]
+    if kind in _MAPPINGS:
+        new = memo[id(value)] = kind()
+        for key, part in value.items():
+            new[key] = _copied(part, memo)
+        return new
     if isinstance(value, nn.Module):
         return _copied_module(value, memo)
-    if type(value) in _MAPPINGS:
-        new = memo[id(value)] = type(value)()
-        new.update((key, _copied(part, memo)) for key, part in value.items())
-        return new
-    if type(value) in _SEQUENCES:
+    if isinstance(value, Tensor):
+        return value
+    if kind is tuple:
+        return tuple([_copied(part, memo) for part in value])
+    if kind in _SEQUENCES:
         new = memo[id(value)] = copy.copy(value)
         new.clear()
-        (new.update if type(value) is set else new.extend)(_copied(part, memo) for part in value)
+        (new.update if kind is set else new.extend)(_copied(part, memo) for part in value)
         return new
-    if type(value) is tuple:
-        return tuple(_copied(part, memo) for part in value)
     try:
         return copy.deepcopy(value, memo)
     except Exception:
