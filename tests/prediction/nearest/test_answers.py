@@ -49,7 +49,7 @@ def test_another_number_of_classes_than_the_records_have_is_refused_before_a_cha
     """A label beyond the counts would raise: an answer without noise."""
     predictor = make_predictor(SHARP, num_outputs=declared)
     for act in (lambda: predictor(clusters(4)[0]), predictor.plan):
-        with pytest.raises(InvalidArgumentError, match="gave 3. Nothing was charged"):
+        with pytest.raises(InvalidArgumentError, match=r"gave 3\. Nothing was charged"):
             act()
     assert make_predictor(SHARP).status().queries == 0
 

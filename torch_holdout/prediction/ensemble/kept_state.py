@@ -5,21 +5,25 @@ attribute in eval mode is there for the next member: one record would move sever
 and buffers are each member's own, and are put back after every call.
 """
 
+import contextlib
 import functools
 import hashlib
 import types
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+from torch.utils._pytree import tree_leaves
 
 from torch_holdout._fingerprints.hashing import digest
+from torch_holdout._noise.generators import lending, lent_generators
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.working_copy import copied, copied_inputs
 
@@ -57,11 +61,12 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
     Two members with fresh, public weights are asked, the first one twice. An attribute that is
     filled at the first call (a table of positions) is accepted if the second call leaves it alone
     and the other member's is equal; so are the weights that torch's ``weight_norm``,
-    ``spectral_norm`` and recurrent layers compute before every call.
+    ``spectral_norm``, ``prune`` and recurrent layers compute before every call.
 
     Looked at are the attributes of all modules, through containers, objects, hooks and closures.
-    Class attributes, globals and the inside of foreign objects cannot be seen, nor can what a model
-    keeps only for other inputs or weights.
+    What is kept elsewhere (class attributes, globals, the inside of foreign objects) shows only if
+    a member's outputs change because the other one was asked, or has other weights; what a model
+    keeps only for other inputs or weights does not show.
 
     Args:
         twins: Two members, stacked.
@@ -79,13 +84,14 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         >>> try_out(stack_members(lambda: Counting(2, 3), 2, 0), torch.zeros(1, 2)).kept
         '`calls` of the model (Counting)'
     """
-    one, other = copied(twins).eval(), copied(twins).eval()
-    before = _contents(one)
-    written = _called(one, twins, 0, x)
+    one, other, third = (copied(twins).eval() for _ in range(3))
+    before, written = _contents(one), set[str]()
+    alone = _called(third, twins, 1, x, written)
+    _called(one, twins, 0, x, written)
     first = _contents(one)
-    written |= _called(one, twins, 0, x)
+    _called(one, twins, 0, x, written)
     pairs = [(before, _contents(other)), (first, _contents(one))]  # both copies share it; counted
-    written |= _called(other, twins, 1, x)
+    after = [_called(other, twins, 1, x, written)]
     pairs.append((first, _contents(other)))  # computed from weights
     places = [
         place
@@ -94,17 +100,48 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         if state.get(place) != later.get(place)
     ]
     kept = _told(dict(twins.named_modules()), *places[0]) if places else ""
+    with _changed(twins, 0):  # a closure, or an object, may hold the stack instead of its copy
+        after += [] if kept else [_called(module, twins, 1, x, written) for module in (one, third)]
+    if not kept and not all(_alike(alone, later) for later in after):
+        kept = "what other members return, by something that is not among its attributes"
     return Trial(written=frozenset(written), kept=kept)
 
 
-def _called(module: nn.Module, twins: nn.Module, member: int, x: Any) -> set[str]:
-    """Ask one member; return the names of the tensors it wrote into."""
+def _called(module: nn.Module, twins: nn.Module, member: int, x: Any, written: set[str]) -> Any:
+    """Ask one member, with the same random numbers each time; add the tensors it writes into."""
     tensors = {**dict(twins.named_parameters()), **dict(twins.named_buffers())}
     own = {name: value[member].clone() for name, value in tensors.items()}
     given = dict(own)
-    with torch.no_grad():
-        functional_call(module, given, (copied_inputs(x),))
-    return {name for name, value in tensors.items() if not torch.equal(own[name], value[member])}
+    with torch.no_grad(), lending, lent_generators("trial"):
+        outputs = functional_call(module, given, (copied_inputs(x),))
+    written |= {
+        name for name, value in tensors.items() if not torch.equal(own[name], value[member])
+    }
+    return outputs
+
+
+@contextlib.contextmanager
+def _changed(twins: nn.Module, member: int) -> Iterator[None]:
+    """Give one member other weights for a while."""
+    rows = [value.detach()[member] for value in twins.parameters()]
+    before = [row.clone() for row in rows]
+    try:
+        for row in rows:
+            row += 1
+        yield
+    finally:
+        for row, own in zip(rows, before, strict=True):
+            row.copy_(own)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two outputs differ by no more than the order of summation may change on a device."""
+    pairs = zip(tree_leaves(one), tree_leaves(other), strict=False)
+    return all(
+        a.shape == b.shape and torch.allclose(a.to(b.dtype), b, 1e-3, 1e-3, equal_nan=True)
+        for a, b in pairs
+        if isinstance(a, Tensor) and isinstance(b, Tensor)
+    )
 
 
 def _contents(model: nn.Module) -> Contents:
@@ -128,6 +165,7 @@ def _computed_anew(module: nn.Module) -> set[str]:
     """Return attributes that torch itself computes from the weights before every call."""
     hooks = module._forward_pre_hooks.values()
     names = {hook.name for hook in hooks if isinstance(hook, WeightNorm | SpectralNorm)}
+    names |= {hook._tensor_name for hook in hooks if isinstance(hook, BasePruningMethod)}
     lists = {"_flat_weights", "_flat_weight_refs"} if isinstance(module, nn.RNNBase) else set()
     return names | lists
 
@@ -148,20 +186,30 @@ def _feed(hasher: Any, value: Any, seen: dict[int, str]) -> None:
 
 def _parts(value: Any) -> list[Any] | None:
     """Return what a value is made of, or None if it is a leaf."""
-    if isinstance(value, Mapping):
-        return [part for pair in value.items() for part in pair]
-    if isinstance(value, list | tuple | deque):
-        return list(value)
-    if isinstance(value, set | frozenset):
-        return sorted(digest(part, lenient=True) for part in value)
+    if isinstance(value, Tensor | type | types.ModuleType) or hasattr(value, "__array__"):
+        return None
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     if isinstance(value, types.FunctionType):
         return [*map(_inside, value.__closure__ or ()), value.__defaults__, vars(value)]
-    leaf = isinstance(value, Tensor | type | types.ModuleType) or hasattr(value, "__array__")
-    return None if leaf or not hasattr(value, "__dict__") else [vars(value)]
+    attributes = _attributes(value)
+    if isinstance(value, Mapping):
+        return [*(part for pair in value.items() for part in pair), *attributes]
+    if isinstance(value, list | tuple | deque):
+        return [*value, *attributes]
+    if isinstance(value, set | frozenset):
+        return [*sorted(digest(part, lenient=True) for part in value), *attributes]
+    return attributes or None
+
+
+def _attributes(value: Any) -> list[Any]:
+    """Return what an object has in its dictionary and in slots."""
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for given in slots for name in ([given] if isinstance(given, str) else given)]
+    kept = [getattr(value, name, None) for name in names if not name.startswith("__")]
+    return [*([vars(value)] if hasattr(value, "__dict__") else []), *kept]
 
 
 def _inside(cell: Any) -> Any:
