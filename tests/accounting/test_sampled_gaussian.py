@@ -138,6 +138,16 @@ def test_fractional_orders_are_bounded(rate, sigma, order):
         assert true <= curve(order) * (1 + 1e-9) + 1e-12
 
 
+@pytest.mark.parametrize("sigma", [3.0, 40.0, 900.0])
+def test_orders_beyond_the_table_are_bounded(sigma):
+    """The formula holds at every integer order; between two of them the divergence grows."""
+    for rate, order in itertools.product((0.001, 0.2, 0.9), (257, 400)):
+        exact = float(curve_in_digits(rate, sigma, order))
+        assert exact * (1 - 1e-12) <= sampled_gaussian_rdp(rate, sigma)(order) <= order / sigma**2
+        below = sampled_gaussian_rdp(rate, sigma)(order - 0.5)
+        assert below >= float(curve_in_digits(rate, sigma, order - 1)) * (1 - 1e-12)
+
+
 def fractional_moments(rate, sigma, order):
     """Moments of integer and of continuous noise along the shift (1, -1), in thirty digits.
 

@@ -148,7 +148,8 @@ def test_no_false_alarm_of_predictions_with_few_draws(seed):
 def test_exact_neighbours():
     rows = neighbours.exact_neighbours()
     assert [row.subject for row in rows if not row.right] == []
-    assert rows[0].measured > 0.999 * rows[0].claimed  # the claim is tight
+    for row in (rows[0], rows[2]):
+        assert row.measured > 0.999 * row.claimed  # the claims are tight
     twins = {row.subject: row.measured / row.claimed for row in rows if row.twin}
     assert set(twins) == {"no sampling", "one sample for all queries", "noise for one vote"}
     assert min(twins.values()) > 1.02
