@@ -124,6 +124,18 @@ def test_blockwise_auroc_shows_the_distance_to_the_whole():
     assert len(printed.splitlines()) == 10
 
 
+def test_nearest_neighbours_pay_once(tmp_path):
+    small = ("--records", "600", "--questions", "20", "--public", "60", "--folder", str(tmp_path))
+    first = run("nearest_neighbours.py", *small)
+    assert "buys 80 queries; 80 left" in first
+    assert "20 fresh digits" in first
+    assert "student of 60 labels (of 60 queries)" in first
+    assert "adding or removing one record" in first
+    again = run("nearest_neighbours.py", *small)
+    assert "nothing is left for questions" in again
+    assert "80 queries answered, 0 left" in again
+
+
 def test_private_prediction_pays_once(tmp_path):
     small = ("--parts", "20", "--public", "30", "--steps", "10", "--folder", str(tmp_path))
     first = run("private_prediction.py", *small)
@@ -177,6 +189,7 @@ EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 def test_examples_are_all_tested():
     known = {"plain_loop.py", "early_stopping.py", "science.py", "attacks.py", "mechanisms.py"}
     known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
+    known |= {"nearest_neighbours.py"}
     known |= {"train.py", "train_private.py"}  # in test_configs.py
     known |= {"sealed_stopping.py", "display_runs.py"}
     known |= {"optuna_sweep.py", "ray_sweep.py", "ddp.py"}

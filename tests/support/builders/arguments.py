@@ -21,6 +21,7 @@ from support.builders.ensembles import PARTS, data, ensemble
 from support.builders.holdouts import ask, correct, make_holdout, sums_of
 from support.builders.mechanisms import MECHANISMS, guess_of
 from support.builders.members import Members
+from support.builders.nearest import VOTES, clusters, make_records
 from support.builders.predictors import LABELS
 from support.builders.samples import (
     CHARGES,
@@ -369,6 +370,29 @@ BY_PLACE = {
     "named_run:name": one_of("night run"),
     "MemberParallelStrategy.members:num_parts": one_of(4),
     "GNMax:sigma": one_of(8.0, 40.0, 1.0),
+    "NeighbourVotes:sigma": one_of(8.0, 40.0, 1.0),
+    "NeighbourVotes:rate": one_of(1.0, 0.2, 0.05),
+    "NeighbourVotes:k": one_of(1, 10, 300),
+    "NeighbourVotes:margin": one_of(0, 3),
+    "NeighbourVotes.for_budget:delta": one_of(1e-5, 0.01),
+    "NeighbourVotes.for_budget:rate": one_of(None, 0.2, 1.0),
+    "NeighbourVotes.for_budget:margin": one_of(0, 3),
+    "NeighbourVotes.table:outputs": lambda g: nearest_table()[None],
+    "NeighbourVotes.answer:table": lambda g: nearest_table(),
+    "NeighbourVotes.num_outputs:table": lambda g: nearest_table(),
+    "NeighbourVotes.label_chances:table": lambda g: nearest_table(),
+    "NeighbourVotes.sampled_counts:table": lambda g: nearest_table(),
+    "NeighbourVotes.public_table:voters": lambda g: make_records(),
+    "NeighbourVotes.total_table:voters": lambda g: make_records(),
+    "NeighbourVotes.require_voters:voters": lambda g: make_records(),
+    "EmbeddedRecords:embed": one_of(nn.Identity(), torch.clone),
+    "EmbeddedRecords.add:inputs": lambda g: clusters(3)[0],
+    "EmbeddedRecords.add:labels": one_of([0, 1, 2], torch.tensor([2, 2, 0])),
+    "EmbeddedRecords.add:ids": one_of(None, ["a", "b", 1000]),
+    "EmbeddedRecords.add:users": one_of(None, [1, 1, 2]),
+    "EmbeddedRecords.remove:ids": one_of([0, 5], []),
+    "EmbeddedRecords.remove_users:users": one_of([]),
+    "EmbeddedRecords.nearest:count": one_of(1, 10, 100),
     "ConfidentGNMax:threshold": one_of(10.0, 3.0),
     "Query:guess": one_of(None, Fraction(1, 2)),
     "Query:threshold": one_of(None, 10),
@@ -390,6 +414,13 @@ BY_PLACE = {
     "ReusableHoldoutMetric:model": lambda g: g.choice((None, nn.Linear(4, 2).eval())),
     "mechanism_of:identity": lambda g: g.choice(sorted(MECHANISMS.items()))[1].identity(),
 }
+
+
+def nearest_table():
+    """Labels of the nearest records of two queries, and none after the third."""
+    table = torch.full((2, VOTES.reach), -1, dtype=torch.int32)
+    table[:, :3] = torch.tensor([2, 0, 1])
+    return table
 
 
 def guard_of(generator):
@@ -415,6 +446,9 @@ BY_MEMBER = {
     "member_chunks:pattern": lambda g: torch.zeros(3, 3),
     "output_chunks:x": lambda g: torch.zeros(3, 6),
     "output_chunks:inputs": lambda g: torch.zeros(3, 4),
+    "label_chances:labels": lambda g: torch.tensor([1, 0]),
+    "label_chances:num_classes": one_of(3),
+    "sampled_counts:num_classes": one_of(3),
 }
 
 

@@ -11,6 +11,7 @@ from torch_holdout.mechanisms import Release
 from support.builders.ensembles import PARTS, data, ensemble
 from support.builders.holdouts import correct, make_holdout, sums_of
 from support.builders.mechanisms import MECHANISMS
+from support.builders.nearest import VOTES, make_records
 from support.builders.predictors import LABELS, make
 from support.builders.samples import (
     CHARGES,
@@ -45,6 +46,7 @@ SKIPPED = {
     "PrivatePredictor.on_": LIGHTNING,
     "ReusableHoldoutMetric.plot": "matplotlib draws it",
     "StableModel.set_extra_state": LIGHTNING,
+    "EmbeddedRecords.set_extra_state": LIGHTNING,
     "Mechanism": ABSTRACT,
     "Mechanism.": ABSTRACT,
     "PredictionMechanism": ABSTRACT,
@@ -66,7 +68,8 @@ CHECKED_BEFORE = frozenset(
     for line in (
         "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
         "decide epsilon_per_step guess_for levels member_outputs noise_scale output_chunks",
-        "known_data learn_data member_chunks private_loss public_outputs public_table register",
+        "known_data label_chances learn_data member_chunks nearest num_outputs private_loss",
+        "public_outputs public_table register require_mechanism sampled_counts",
         "register_records release_charge require_voters sampler_error price epsilon_spent",
         "table to_normalised to_user total total_table units value_shape",
     )
@@ -77,7 +80,7 @@ KEPT_CHECKS = frozenset(["ReusableHoldout.accumulator", "PrivatePredictor.charge
 CALLED = frozenset(
     [
         *("size", "charge", "model_fn", "loss", "optimizer", "scheduler", "per_example", "metric"),
-        *("progress", "train", "values", "fallback", "key", "as_pair"),
+        *("progress", "train", "values", "fallback", "key", "as_pair", "embed"),
     ]
 )
 ALWAYS_GIVEN = frozenset(["audit:progress"])
@@ -88,6 +91,10 @@ NEVER_RETURNS = {
     "Sealed.decide": REFUSES,
     "Run": "made by ReusableHoldout.run",
     "Closing.load_best": "needs weights that a guard has kept (tests/training/sealed)",
+    "EmbeddedRecords.forward": REFUSES,
+    "EmbeddedRecords.member_chunks": REFUSES,
+    "EmbeddedRecords.output_chunks": REFUSES,
+    "EmbeddedRecords.require_mechanism": REFUSES,
     "PartitionedEnsemble.forward": REFUSES,
     "PartitionedEnsemble.predict_step": REFUSES,
     "ray.claim": TUNE,
@@ -116,6 +123,8 @@ MAKE = {
     "PartitionedEnsemble": lambda g: ensemble(),
     "PartitionedDataModule": lambda g: data(),
     "StableModel": lambda g: shared_stable_model(),
+    "EmbeddedRecords": lambda g: make_records(),
+    "NeighbourVotes": lambda g: VOTES,
     "Partition": lambda g: PARTS,
     "Plan": lambda g: th.plan(size=1000, queries=50),
     "Certificate": lambda g: shared_holdout().certificate(),

@@ -1,6 +1,7 @@
 """Records on their way in: rows, labels and names, as users give them."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, final
@@ -13,6 +14,7 @@ from torch_holdout._shared.checks import require_length
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.nearest.embedding import Layout
 from torch_holdout.prediction.nearest.placed import Name
+from torch_holdout.prediction.nearest.search import MOST_RECORDS
 
 Incoming = Tensor | Dataset[Any] | DataLoader[Any]
 
@@ -93,15 +95,21 @@ def names_of(kind: str, given: Any, count: int | None) -> Sequence[Name]:
         >>> names_of("ids", torch.tensor([3, 4]), 2), names_of("ids", ["a", 1], None)
         ([3, 4], ['a', 1])
     """
-    listed = given.tolist() if hasattr(given, "tolist") else given
+    listed = given
+    if hasattr(given, "tolist"):
+        with contextlib.suppress(Exception):  # nested, sparse, without values: refused below
+            listed = given.tolist()
     usable = isinstance(listed, Sequence | set | frozenset) and not isinstance(listed, str | bytes)
-    names = [_plain(name) for name in listed] if usable else [None]
-    if None in names or (count is not None and len(names) != count):
+    if not usable or not _fits(len(listed), count) or None in (names := [*map(_plain, listed)]):
         raise InvalidArgumentError(
             f"Expected `{kind}` to be a list of whole numbers or text, one for each record, but "
             f"got something else. Nothing was changed."
         )
     return [name for name in names if name is not None]
+
+
+def _fits(length: int, count: int | None) -> bool:
+    return length <= MOST_RECORDS if count is None else length == count
 
 
 def _plain(name: Any) -> Name | None:
@@ -131,6 +139,11 @@ def _pairs(inputs: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor]]:
             rows, targets = _pair(batch)
             yield torch.as_tensor(rows).detach(), _label_row(targets)
         return
+    if isinstance(inputs, Mapping | str | bytes) or not hasattr(inputs, "__getitem__"):
+        raise InvalidArgumentError(
+            f"Expected a tensor of records, a dataset or a DataLoader, but got "
+            f"{type(inputs).__name__}. Nothing was added."
+        )
     for index in range(require_length("inputs", inputs)):
         row, target = _pair(inputs[index])
         yield torch.as_tensor(row).detach()[None], _label_row([target])
