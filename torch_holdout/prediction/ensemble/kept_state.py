@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
-from torch.utils._pytree import tree_map
 
 from torch_holdout._fingerprints.hashing import digest
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.prediction.ensemble.working_copy import copied
+from torch_holdout.prediction.ensemble.working_copy import copied, copied_inputs
 
 _TENSORS = ("_parameters", "_buffers", "_modules")
 Contents = dict[tuple[str, str], bytes]
@@ -103,9 +102,8 @@ def _called(module: nn.Module, twins: nn.Module, member: int, x: Any) -> set[str
     tensors = {**dict(twins.named_parameters()), **dict(twins.named_buffers())}
     own = {name: value[member].clone() for name, value in tensors.items()}
     given = dict(own)
-    queries = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, x)
     with torch.no_grad():
-        functional_call(module, given, (queries,))
+        functional_call(module, given, (copied_inputs(x),))
     return {name for name, value in tensors.items() if not torch.equal(own[name], value[member])}
 
 
