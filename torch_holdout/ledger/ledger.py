@@ -1,6 +1,8 @@
 """The accounts behind one URL. One transaction per query, committed before anything returns."""
 
 import contextlib
+import hashlib
+import hmac
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, final
@@ -299,6 +301,15 @@ class Ledger(OpenLedger):
         """Return the id of a records account, or None if there is none; makes nothing."""
         known = isinstance(name, str) and self._backend.exists()
         return self.records_accounts().get(name) if known else None
+
+    def records_mark(self, account: str, content: bytes) -> str:
+        """Return a mark of a records account and some content, under the ledger's secret.
+
+        It tells nothing about either to who has not the ledger, so it may be stored elsewhere.
+        """
+        with self._transaction(reads_only=True) as connection:
+            marked = b"records mark " + account.encode() + b" " + content
+            return hmac.new(ledger_key(connection), marked, hashlib.sha256).hexdigest()
 
     def records_accounts(self) -> dict[str, str]:
         """Return the records accounts' ids by name, oldest first."""
