@@ -1,4 +1,4 @@
-"""A file of paid labels is taken only by the account, model, mechanism, budget and inputs it is of."""
+"""A file of labels is taken only by the account, model, rule, budget and inputs it is of."""
 
 import copy
 import hashlib
