@@ -1,5 +1,6 @@
 """Weights that know their parts: every way of loading them compares the cut they come from."""
 
+import contextlib
 import json
 import warnings
 from typing import Any
@@ -77,7 +78,7 @@ class KnowsParts(nn.Module):
         own = f"{prefix}members."
         loaded = [name for name in state_dict if name.startswith(own)]
         known = self._places
-        super()._load_from_state_dict(  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, *rest
         )
         if len(loaded) < len(self.members.state_dict(prefix=own)):  # other members stay as they are
@@ -105,13 +106,11 @@ def _mark(identity: dict[str, Any], places: Places) -> Tensor:
 
 
 def _read(mark: Any) -> tuple[dict[str, Any], Places]:
-    try:
+    with contextlib.suppress(Exception):
         # Also if the whole state was cast: bytes are whole in every type of number.
         content = mark.detach().cpu().to(torch.uint8).numpy().tobytes()
         end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
         return dict(json.loads(content[_LENGTH:end])), Places(content[end:])
-    except Exception:
-        pass
     raise HoldoutMismatchError(
         "Expected `_extra_state` as `state_dict()` returned it, which says which parts the weights "
         "were trained on, but it cannot be read. Load the state as it was saved."

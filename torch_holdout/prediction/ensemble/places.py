@@ -35,10 +35,10 @@ class Places:
         (False, True)
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_kept",)
 
     def __init__(self, content: bytes = b"") -> None:
-        self._rows = np.frombuffer(content, dtype=_ROW)
+        self._kept = np.frombuffer(content, dtype=_ROW)
 
     @classmethod
     def of(cls, dataset: Any, assignment: list[Tensor]) -> "Places":
@@ -75,10 +75,10 @@ class Places:
 
     def content(self) -> bytes:
         """Return what a state stores. Private."""
-        return self._rows.tobytes()
+        return self._kept.tobytes()
 
     def __bool__(self) -> bool:
-        return len(self._rows) > 0
+        return len(self._kept) > 0
 
     def __repr__(self) -> str:
         return "<places of records>"
@@ -92,11 +92,11 @@ class Places:
         return cls(np.array(rows, dtype=_ROW).tobytes())
 
     def _counts(self) -> dict[tuple[int, int], int]:
-        return {(content, part): count for content, part, count in self._rows.tolist()}
+        return {(content, part): count for content, part, count in self._kept.tolist()}
 
     def _by_content(self) -> dict[int, Counter[int]]:
         found: dict[int, Counter[int]] = {}
-        for content, part, count in self._rows.tolist():
+        for content, part, count in self._kept.tolist():
             found.setdefault(content, Counter())[part] = count
         return found
 
