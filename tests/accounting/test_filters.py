@@ -9,6 +9,7 @@ from torch_holdout.accounting import (
     Concentrated,
     DiscreteLaplace,
     Pure,
+    SampledGaussian,
     SoftVote,
     capacity,
     compose,
@@ -43,6 +44,7 @@ CHARGES = [
     DiscreteLaplace(20.0, 1),
     SoftVote(0.05, 30, 5),
     SoftVote(0.05, 30, 5, members_changed=2),
+    SampledGaussian(0.1, 12.0),
 ]
 
 
@@ -58,7 +60,7 @@ def test_what_it_pays_for_composes_to_at_most_epsilon(charge, total):
             times * charge.epsilon,
             *(
                 times * curve(order) + total - capacity(total, DELTA, order)
-                for order in (1 + math.exp(k / 16) for k in range(-60, 200))
+                for order in (*(1 + math.exp(k / 16) for k in range(-60, 200)), *range(2, 257))
             ),
         )
 

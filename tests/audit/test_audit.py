@@ -1,6 +1,8 @@
 """The audits flag nothing of ours and every broken twin."""
 
+import collections
 import importlib
+import itertools
 import math
 
 import pytest
@@ -8,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch_holdout._noise.streams import SeededNoise
-from torch_holdout.audit import Row, audit, epsilon_lower_bound, predictions, private_runs
+from torch_holdout.audit import (
+    Row,
+    audit,
+    epsilon_lower_bound,
+    neighbours,
+    predictions,
+    private_runs,
+)
 from torch_holdout.audit.exact import Game, Step
 from torch_holdout.audit.holdouts import budget_rows, exact_rows, sampled_rows
 from torch_holdout.audit.predictions import prediction_rows
@@ -17,7 +26,7 @@ from torch_holdout.audit.twins import RUN_FAULTS
 from torch_holdout.bounds.single_query import clopper_pearson
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms import LaplaceMechanism, SparseVector
-from torch_holdout.prediction.mechanisms import PermuteAndFlip, SoftMajority
+from torch_holdout.prediction.mechanisms import NeighbourVotes, PermuteAndFlip, SoftMajority
 
 from support.oracles.laws import round_law
 from support.oracles.prediction_laws import permute_and_flip, soft_majority
@@ -134,6 +143,43 @@ def test_predictions(seed):
 def test_no_false_alarm_of_predictions_with_few_draws(seed):
     rows = prediction_rows(SeededNoise(200 + seed), draws=300, failure=2.5e-7)
     assert [row.subject for row in rows if row.flagged and not row.twin] == []
+
+
+def test_exact_neighbours():
+    rows = neighbours.exact_neighbours()
+    assert [row.subject for row in rows if not row.right] == []
+    assert rows[0].measured > 0.999 * rows[0].claimed  # the claim is tight
+    twins = {row.subject: row.measured / row.claimed for row in rows if row.twin}
+    assert set(twins) == {"no sampling", "one sample for all queries", "noise for one vote"}
+    assert min(twins.values()) > 1.02
+
+
+def test_counts_of_samples_agree_with_independent_ones():
+    """The mechanism's own code over all coins, and the nearest of every subset by hand."""
+    labels = (1, 0, 0, 1, 1)
+    for rate, votes in ((0.25, 1), (0.5, 3), (1.0, 2)):
+        by_hand = collections.Counter()
+        for heads in itertools.product((0, 1), repeat=len(labels)):
+            voting = [label for label, head in zip(labels, heads, strict=True) if head][:votes]
+            chance = rate ** sum(heads) * (1 - rate) ** (len(labels) - sum(heads))
+            by_hand[voting.count(0), voting.count(1)] += chance
+        found = neighbours.sampled_pmf(NeighbourVotes(rate=rate, k=votes, sigma=1.0), labels)
+        for counts, chance in by_hand.items():
+            assert found.get(counts, 0.0) == pytest.approx(chance, abs=1e-15)
+    independent = neighbours.sampled_pmf(NeighbourVotes(rate=0.5, k=1, sigma=1.0), (0, 1), 2)
+    one = neighbours.sampled_pmf(NeighbourVotes(rate=0.5, k=1, sigma=1.0), (0, 1))
+    for first, second in itertools.product(one, one):
+        assert independent[first + second] == pytest.approx(one[first] * one[second])
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("seed", [1, 2])
+def test_neighbours(seed):
+    rows = neighbours.neighbour_rows(SeededNoise(seed), draws=20_000, failure=1.25e-7)
+    assert [row.subject for row in rows if not row.right] == []
+    ours = [row for row in rows if row.evidence == "sampled" and not row.twin]
+    assert len(ours) == neighbours.RIGHT  # as many share the false-alarm rate
+    assert sum(row.twin for row in rows) == 7
 
 
 def test_enumeration_agrees_with_an_independent_one():

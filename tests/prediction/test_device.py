@@ -87,12 +87,20 @@ class FakeUniforms:
     def laplace(self, scale, shape, device="cpu"):
         return torch.empty(shape, dtype=torch.int64, device=device)
 
+    def gaussian(self, scale, shape, device="cpu"):
+        return torch.empty(shape, dtype=torch.int64, device=device)
+
     def normal(self, shape, device="cpu"):
         return torch.empty(shape, dtype=torch.float64, device=device)
 
 
 def test_the_fake_draws_have_the_shapes_of_the_real_ones():
     real, fake = SystemNoise().uniforms(), FakeUniforms()
-    for name, arguments in (("draw", ()), ("laplace", (3.0,)), ("normal", ())):
+    for name, arguments in (
+        ("draw", ()),
+        ("laplace", (3.0,)),
+        ("gaussian", (3.0,)),
+        ("normal", ()),
+    ):
         one, other = (getattr(u, name)(*arguments, (2, 3)) for u in (real, fake))
         assert (one.shape, one.dtype) == (other.shape, other.dtype)

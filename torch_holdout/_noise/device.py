@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from torch_holdout._noise.gaussian_table import table_on
 from torch_holdout._noise.laplace import DEVICE_BITS, UNIFORM_BITS, bit_thresholds
 
 
@@ -22,6 +23,8 @@ class Uniforms:
         >>> uniforms = SeededNoise(7).uniforms("example")
         >>> uniforms.draw((2, 3)).shape, uniforms.laplace(20.0, (4,)).dtype
         (torch.Size([2, 3]), torch.int64)
+        >>> uniforms.gaussian(14.0, (4,))
+        tensor([ 8, 13, 24, 21])
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
@@ -47,6 +50,19 @@ class Uniforms:
         return self._geometric(thresholds, shape, device) - self._geometric(
             thresholds, shape, device
         )
+
+    def gaussian(
+        self, scale: float, shape: tuple[int, ...], device: torch.device | str = "cpu"
+    ) -> Tensor:
+        r"""Draw independent integers :math:`P(k) \propto e^{-k^2/(2\,\mathrm{scale}^2)}`.
+
+        One 63-bit number each: 62 bits choose a magnitude from the table of the law, the last one
+        the sign. The law is met up to a total variation of ``batch_gaussian_error(scale)`` each.
+        """
+        table = table_on(scale, torch.device(device))
+        words = self.draw(shape, device)
+        magnitudes: Tensor = torch.searchsorted(table, words >> 1, right=True)
+        return magnitudes * (1 - 2 * (words & 1))
 
     def normal(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
         """Draw independent standard normal numbers in double precision.

@@ -8,6 +8,7 @@ one in 250 is rejected, and a fixed number of candidates is always made.
 """
 
 import math
+from collections.abc import Iterator
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -17,7 +18,7 @@ from torch_holdout._noise.laplace import UNIFORM_BITS, require_scale
 
 _REACH = 19  # standard deviations: beyond them are fewer than 2^-258
 _BLOCKS = 8192  # at most; at least half as many if a block has several numbers
-_TABLE_BITS = 384  # of fixed-point numbers in the table
+TABLE_BITS = 384  # of fixed-point numbers in the table
 _WEIGHT_BITS = 288  # of the weight of a candidate
 _STEP_BITS = 14  # exponents are below 0.09: a table has the exponential at every 2^-14,
 _TERMS = 16  # and as many terms of its series are enough for the rest
@@ -55,7 +56,7 @@ class Blocks(NamedTuple):
         for term in range(_TERMS, 0, -1):
             total = one - ((rest * total) >> _WEIGHT_BITS) // term
         steps = _exponentials()[exponent >> (_WEIGHT_BITS - _STEP_BITS)]
-        return (total * steps) >> (_TABLE_BITS + _WEIGHT_BITS - UNIFORM_BITS)
+        return (total * steps) >> (TABLE_BITS + _WEIGHT_BITS - UNIFORM_BITS)
 
 
 @lru_cache(maxsize=16)
@@ -70,8 +71,8 @@ def blocks_of(scale: float) -> Blocks:
     reach = math.ceil(_REACH * Fraction(scale))
     width = max(0, -(-reach // _BLOCKS) - 1).bit_length()
     count = -(-reach >> width)
-    tops = _weights_from(Fraction(scale), 1 << width, count)
-    one = 1 << _TABLE_BITS
+    tops = list(weights_from(scale, 1 << width, count))
+    one = 1 << TABLE_BITS
     sizes = [one, *(top << (width + 1) for top in tops)]  # both signs
     total = sum(sizes)
     cumulative, so_far = [], 0
@@ -101,29 +102,31 @@ def gaussian_error(scale: float) -> float:
     return (blocks.rounds * (len(blocks.cumulative) + 3) + 2) * 2.0**-UNIFORM_BITS
 
 
-def _weights_from(scale: Fraction, width: int, count: int) -> list[int]:
-    """Return g at 1, 1 + width, ... in fixed point; each step's factor is the last one's times q.
+def weights_from(scale: float, width: int, count: int) -> Iterator[int]:
+    """Yield g at 1, 1 + width, ... in fixed point; each step's factor is the last one's times q.
 
-    The error of the last one is below count^2 units, 2^-358.
+    The error of the last one is below count^2 units of 2^-384.
+
+    Example:
+        >>> [round(weight / 2**TABLE_BITS, 4) for weight in weights_from(1.0, 1, 3)]
+        [0.6065, 0.1353, 0.0111]
     """
-    doubled = 2 * scale**2
+    doubled = 2 * Fraction(scale) ** 2
     weight = _fixed_exp(Fraction(1) / doubled)
     factor = _fixed_exp(Fraction(width * width + 2 * width) / doubled)
     shrink = _fixed_exp(Fraction(2 * width * width) / doubled)
-    weights = []
     for _ in range(count):
-        weights.append(weight)
-        weight = (weight * factor) >> _TABLE_BITS
-        factor = (factor * shrink) >> _TABLE_BITS
-    return weights
+        yield weight
+        weight = (weight * factor) >> TABLE_BITS
+        factor = (factor * shrink) >> TABLE_BITS
 
 
 @lru_cache(maxsize=1)
 def _exponentials() -> list[int]:
     """Return exp(-k/2^14) in fixed point, for all exponents below 0.1."""
-    factor, table = _fixed_exp(Fraction(1, 1 << _STEP_BITS)), [1 << _TABLE_BITS]
+    factor, table = _fixed_exp(Fraction(1, 1 << _STEP_BITS)), [1 << TABLE_BITS]
     for _ in range((1 << _STEP_BITS) // 10):
-        table.append((table[-1] * factor) >> _TABLE_BITS)
+        table.append((table[-1] * factor) >> TABLE_BITS)
     return table
 
 
@@ -131,4 +134,4 @@ def _fixed_exp(exponent: Fraction) -> int:
     """Return exp(-exponent) in fixed point."""
     quotient = _CONTEXT.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
     small = _CONTEXT.exp(quotient.copy_negate())  # a minus would round to the thread's context
-    return int(_CONTEXT.multiply(small, Decimal(1 << _TABLE_BITS)))
+    return int(_CONTEXT.multiply(small, Decimal(1 << TABLE_BITS)))

@@ -1,4 +1,4 @@
-"""Charges to (epsilon, delta), always for replacing one example.
+"""Charges to (epsilon, delta), for replacing one example unless a charge says otherwise.
 
 ``compose`` takes the smallest valid composition of charges fixed beforehand; the parts are here one
 by one. What a holdout may cost (``epsilon_cap``) is kept apart from what has been charged so far.
@@ -9,7 +9,14 @@ accurate an answer is belongs to ``bounds/``.
 from typing import Any
 
 from torch_holdout._shared.moved import old_name
-from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure, SoftVote
+from torch_holdout.accounting.charges import (
+    Charge,
+    Concentrated,
+    DiscreteLaplace,
+    Pure,
+    SampledGaussian,
+    SoftVote,
+)
 from torch_holdout.accounting.compose import (
     Privacy,
     PrivacyLoss,
@@ -23,6 +30,7 @@ from torch_holdout.accounting.compose import (
 from torch_holdout.accounting.filters import capacity, largest_parameter, queries_for
 from torch_holdout.accounting.pure import compose_pure, delta_of_pure
 from torch_holdout.accounting.rdp import epsilon_of_rho, rho_for, rho_of_gaussian
+from torch_holdout.accounting.sampled_gaussian import sampled_gaussian_rdp
 from torch_holdout.accounting.soft_majority import (
     expected_accuracy_sensitivity,
     soft_majority_epsilon,
@@ -36,6 +44,7 @@ __all__ = [
     "Privacy",
     "PrivacyLoss",
     "Pure",
+    "SampledGaussian",
     "SoftVote",
     "capacity",
     "compose",
@@ -52,6 +61,7 @@ __all__ = [
     "queries_for",
     "rho_for",
     "rho_of_gaussian",
+    "sampled_gaussian_rdp",
     "soft_majority_epsilon",
     "soft_majority_rdp",
 ]

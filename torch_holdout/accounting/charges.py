@@ -20,6 +20,7 @@ from torch_holdout.accounting.rdp import (
     rdp_of_rho,
     rho_of_pure,
 )
+from torch_holdout.accounting.sampled_gaussian import SIGMAS, sampled_gaussian_rdp
 from torch_holdout.accounting.soft_majority import soft_majority_epsilon, soft_majority_rdp
 
 
@@ -159,4 +160,44 @@ class SoftVote:
         return lambda alpha: min(response(alpha), alpha * rho)
 
 
-Charge = Pure | DiscreteLaplace | Concentrated | SoftVote
+@final
+@dataclass(frozen=True)
+class SampledGaussian:
+    r"""``count`` tables of counts of a fresh secret sample, with integer Gaussian noise.
+
+    Guarantee:
+        One record *added or removed*: it is in the sample with probability ``rate``, and then moves
+        the counts by a squared length of at most 2. The Renyi curve of ``sampled_gaussian_rdp``;
+        :math:`\rho = 1/\sigma^2`, that of no sampling. No pure epsilon exists.
+
+    Example:
+        >>> one = SampledGaussian(rate=0.1, sigma=10.0)
+        >>> one.epsilon, one.rho, round(one.curve()(8.0), 6)
+        (inf, 0.01, 0.000817)
+    """
+
+    rate: float
+    sigma: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require_between("rate", self.rate, 0, 1)
+        require_between("sigma", self.sigma, *SIGMAS)
+        require_whole("count", self.count, 0, 2**62)
+
+    @property
+    def epsilon(self) -> float:
+        """Pure privacy of one of them."""
+        return 0.0 if self.rate == 0 else math.inf
+
+    @property
+    def rho(self) -> float:
+        """Concentrated privacy of one of them."""
+        return 0.0 if self.rate == 0 else 1 / self.sigma / self.sigma
+
+    def curve(self) -> Curve:
+        """Renyi curve of one of them."""
+        return sampled_gaussian_rdp(self.rate, self.sigma)
+
+
+Charge = Pure | DiscreteLaplace | Concentrated | SoftVote | SampledGaussian

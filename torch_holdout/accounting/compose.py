@@ -12,18 +12,28 @@ from typing import Any, final
 from torch_holdout._shared.checks import require_between, require_instance, require_whole
 from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.text import up
-from torch_holdout.accounting.charges import Charge, Concentrated, DiscreteLaplace, Pure
+from torch_holdout.accounting.charges import (
+    Charge,
+    Concentrated,
+    DiscreteLaplace,
+    Pure,
+    SampledGaussian,
+)
 from torch_holdout.accounting.pure import compose_pure
-from torch_holdout.accounting.rdp import epsilon_of_rdp, epsilon_of_rho
+from torch_holdout.accounting.rdp import epsilon_at_order, epsilon_of_rdp, epsilon_of_rho
+from torch_holdout.accounting.sampled_gaussian import ORDERS
 from torch_holdout.errors import InvalidArgumentError
 
 _FINEST = 2e-6  # a step of loss distributions
+_WITHOUT_PURE = (Concentrated, SampledGaussian)
 
 
 @final
 @dataclass(frozen=True)
 class Privacy:
     """(epsilon, delta) for replacing one example, and the method that gave it.
+
+    ``relation`` is ``"add-remove"`` if a charge holds for adding or removing one example only.
 
     Example:
         >>> print(Privacy(1.0, 1e-6, "exact"))
@@ -37,7 +47,8 @@ class Privacy:
 
     def __str__(self) -> str:
         at = f" at delta {self.delta:g}" if self.delta else ""
-        return f"epsilon {up(self.epsilon, digits=4)}{at}, replacing one example ({self.method})"
+        verb = "replacing" if self.relation == "replace-one" else "adding or removing"
+        return f"epsilon {up(self.epsilon, digits=4)}{at}, {verb} one example ({self.method})"
 
 
 @formula
@@ -72,7 +83,8 @@ def compose(
         epsilons["zCDP"] = epsilon_of_rho(loss.rho, delta)
         epsilons["Renyi"] = _renyi(charged, delta)
     method, epsilon = min(epsilons.items(), key=lambda item: item[1])
-    return Privacy(epsilon, (delta or 0.0) + sampling_delta(epsilon, variation), method)
+    relation = "add-remove" if _sampled(charged) else "replace-one"
+    return Privacy(epsilon, (delta or 0.0) + sampling_delta(epsilon, variation), method, relation)
 
 
 def sampling_delta(epsilon: float, variation: float) -> float:
@@ -230,7 +242,7 @@ def compose_mixed(charges: Sequence[Charge], delta: float) -> Privacy:
     charges = _listed(charges)
     without = compose(charges, delta)
     pure = [charge for charge in charges if charge.count and charge.epsilon]
-    if not pure or any(isinstance(charge, Concentrated) for charge in pure):
+    if not pure or any(isinstance(charge, _WITHOUT_PURE) for charge in pure):
         return without
     interval = max(_FINEST, min(1e-4, min(charge.epsilon for charge in pure) / 20))
     parts = [_distribution(charge, interval).self_compose(charge.count) for charge in pure]
@@ -253,7 +265,7 @@ def _listed(charges: Iterable[Charge]) -> list[Charge]:
 
 def _exact(charged: list[Charge], delta: float) -> float:
     """Compose as many mechanisms of the largest epsilon; exact when all are alike."""
-    if not charged or any(isinstance(charge, Concentrated) for charge in charged):
+    if not charged or any(isinstance(charge, _WITHOUT_PURE) for charge in charged):
         return math.inf
     largest = max(charge.epsilon for charge in charged)
     return compose_pure(largest, sum(charge.count for charge in charged), delta)
@@ -263,7 +275,18 @@ def _renyi(charged: list[Charge], delta: float) -> float:
     if any(math.isinf(charge.rho) for charge in charged):
         return math.inf
     curves = [(charge.count, charge.curve()) for charge in charged]
-    return epsilon_of_rdp(lambda alpha: math.fsum(k * curve(alpha) for k, curve in curves), delta)
+
+    def total(alpha: float) -> float:
+        return math.fsum(count * curve(alpha) for count, curve in curves)
+
+    epsilons = [epsilon_of_rdp(total, delta)]
+    if _sampled(charged):
+        epsilons += [epsilon_at_order(total(order), order, delta) for order in ORDERS]
+    return max(0.0, min(epsilons))
+
+
+def _sampled(charged: list[Charge]) -> bool:
+    return any(isinstance(charge, SampledGaussian) for charge in charged)
 
 
 def _distribution(charge: Charge, interval: float) -> Any:

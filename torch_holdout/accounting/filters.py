@@ -19,8 +19,9 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout._shared.formulas import formula
 from torch_holdout._shared.numeric_search import best_argument, zero_between
-from torch_holdout.accounting.charges import Charge
+from torch_holdout.accounting.charges import Charge, SampledGaussian
 from torch_holdout.accounting.picos import decimal_in_picos
+from torch_holdout.accounting.sampled_gaussian import ORDERS
 from torch_holdout.errors import InvalidArgumentError
 
 _LOWEST, _HIGHEST = -5.0, 16.0  # logarithms of (order - 1)
@@ -94,7 +95,8 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
     """Return the order at which a budget pays for most mechanisms of this kind.
 
     It depends on the public parameters only: fix it before the first charge. Without delta it is
-    infinity, and with delta it is when few mechanisms simply add up to most.
+    infinity, and with delta it is when few mechanisms simply add up to most. For a
+    sample it is a whole number from 2 to 256, unless the budget has room at larger orders only.
 
     Example:
         >>> from torch_holdout.accounting import Concentrated
@@ -108,13 +110,16 @@ def best_order(charge: Charge, epsilon: float, delta: float | None) -> float:
         return math.inf
     curve = charge.curve()
 
-    def price(log: float) -> float:
-        order = 1 + math.exp(log)
+    def price(order: float) -> float:
         room = _room(epsilon, delta, order)
         return curve(order) / room if room > 0 else math.inf
 
-    log = best_argument(price, _LOWEST, _HIGHEST)
-    return math.inf if charge.epsilon <= price(log) * epsilon else 1 + math.exp(log)
+    if isinstance(charge, SampledGaussian) and charge.rate < 1:
+        whole = min(map(float, ORDERS), key=price)
+        if price(whole) < math.inf:
+            return whole
+    order = 1 + math.exp(best_argument(lambda log: price(1 + math.exp(log)), _LOWEST, _HIGHEST))
+    return math.inf if charge.epsilon <= price(order) * epsilon else order
 
 
 @formula

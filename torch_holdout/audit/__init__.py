@@ -14,7 +14,7 @@ from typing import Any
 from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout._shared.checks import require_callable, require_failure, require_whole
 from torch_holdout._shared.moved import old_name
-from torch_holdout.audit import holdouts, predictions, private_runs
+from torch_holdout.audit import holdouts, neighbours, predictions, private_runs
 from torch_holdout.audit.evidence import Row, epsilon_lower_bound
 
 __all__ = ["Row", "audit", "epsilon_lower_bound"]
@@ -59,7 +59,8 @@ def audit(
         ("samples", lambda: holdouts.sampled_rows(source, draws, failure)),
         # Half of the rows of samples are twins, which need none of the rate: half of it is left.
         ("private runs", lambda: private_runs.run_rows(source, draws, failure / 4)),
-        ("predictions", lambda: predictions.prediction_rows(source, draws, failure / 4)),
+        ("predictions", lambda: predictions.prediction_rows(source, draws, failure / 8)),
+        ("nearest records", lambda: neighbours.neighbour_rows(source, draws, failure / 8)),
         ("budgets", holdouts.budget_rows),
     ):
         progress(name)

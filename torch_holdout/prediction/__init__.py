@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from torch_holdout.prediction.ensemble.isolation import Isolation as Isolation
     from torch_holdout.prediction.mechanisms import ConfidentGNMax as ConfidentGNMax
     from torch_holdout.prediction.mechanisms import GNMax as GNMax
+    from torch_holdout.prediction.mechanisms import NeighbourVotes as NeighbourVotes
     from torch_holdout.prediction.mechanisms import NoisyMean as NoisyMean
     from torch_holdout.prediction.mechanisms import PermuteAndFlip as PermuteAndFlip
     from torch_holdout.prediction.mechanisms import SoftMajority as SoftMajority
     from torch_holdout.prediction.mechanisms import StableERM as StableERM
+    from torch_holdout.prediction.nearest.embedded_records import (
+        EmbeddedRecords as EmbeddedRecords,
+    )
     from torch_holdout.prediction.neighbours import Neighbours as Neighbours
     from torch_holdout.prediction.partition import Partition as Partition
     from torch_holdout.prediction.pytorch_lightning import (
@@ -44,7 +48,9 @@ _FILES = {
     "budget": "PrivacyBudget",
     "distillation": "Distilled distill",
     "ensemble.isolation": "Isolation",
-    "mechanisms": "ConfidentGNMax GNMax NoisyMean PermuteAndFlip SoftMajority StableERM",
+    "mechanisms": "ConfidentGNMax GNMax NeighbourVotes NoisyMean PermuteAndFlip SoftMajority "
+    "StableERM",
+    "nearest.embedded_records": "EmbeddedRecords",
     "neighbours": "Neighbours",
     "partition": "Partition",
     "stable.model": "StableModel fit_stable_model",

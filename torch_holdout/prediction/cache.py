@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from torch_holdout._fingerprints.hashing import digest
 from torch_holdout._noise.streams import fresh_secret
+from torch_holdout._shared.locks import OwnLock
+from torch_holdout._shared.tensors import TensorVersions
 from torch_holdout.errors import InvalidArgumentError
 
 _TENANTS = 10_000
@@ -38,8 +40,10 @@ class AnswerCache:
     def __init__(self, size: int) -> None:
         self._size = size
         self._secret = fresh_secret()
-        self._weights: tuple[tuple[int, int], ...] = ()
+        self._weights: TensorVersions | None = None
+        self._revision: object = None
         self._answers: OrderedDict[str, OrderedDict[bytes, Tensor]] = OrderedDict()
+        self._lock = OwnLock()
 
     def keys(self, tenant: str, inputs: Tensor) -> list[bytes]:
         """Return one key per query; reads the inputs back to the host."""
@@ -75,40 +79,49 @@ class AnswerCache:
         tenant: str,
         inputs: Tensor,
         *,
+        model: nn.Module,
         ask: Callable[[Tensor], Tensor | None],
         refused: Callable[[Tensor], Tensor],
     ) -> Tensor:
         """Answer a batch, a query per row; only queries that are new to this tenant are asked.
 
         ``ask`` returns answers to keep, or None if the budget does not cover them; then ``refused``
-        returns a substitute, which is not kept.
+        returns a substitute, which is not kept. What was kept of other weights of ``model`` is
+        forgotten first. Threads take turns, so that a query which several ask at once is paid once.
         """
         keys = self.keys(tenant, inputs)
-        given = {key: self.get(tenant, key) for key in keys}
-        # The same query twice in a batch is one query.
-        new = {key: row for row, key in enumerate(keys) if given[key] is None}
-        if new or not keys:
+        with self._lock:
+            self.clear_if_retrained(model)
+            given = {key: self.get(tenant, key) for key in keys}
+            # The same query twice in a batch is one query.
+            new = {key: row for row, key in enumerate(keys) if given[key] is None}
+            if keys and not new:
+                return _stacked(given, keys)
             rows = torch.tensor(list(new.values()), dtype=torch.int64, device=inputs.device)
             answers = ask(inputs[rows])
-            if answers is None:
-                answers = refused(inputs[rows])
-            elif keys:
+            if answers is not None and keys:
                 self.put(tenant, list(new), answers)
-            else:
-                return answers
-            given |= dict(zip(new, answers.cpu(), strict=True))
-        return torch.stack([answer for key in keys if (answer := given[key]) is not None])
+        if answers is None:  # without the lock: a public model may ask us again
+            answers = refused(inputs[rows])
+        if not keys:
+            return answers
+        return _stacked(given | dict(zip(new, answers.cpu(), strict=True)), keys)
 
     def clear_if_retrained(self, model: nn.Module) -> None:
-        """Forget everything if the weights are others than at the last call."""
-        tensors = (*model.parameters(), *model.buffers())
-        weights = tuple((id(tensor), tensor._version) for tensor in tensors)
-        if weights != self._weights:
+        """Forget everything if weights, or records that a model keeps, changed since last time."""
+        tensors = [*model.parameters(), *model.buffers()]
+        revision = getattr(model, "revision", None)
+        same = self._weights is not None and self._weights.are_those_of(tensors)
+        if not same or revision is not self._revision:
             self._answers.clear()
-            self._weights = weights
+            self._weights, self._revision = TensorVersions(tensors), revision
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AnswerCache":
         return AnswerCache(self._size)  # a copy of the models is another service
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AnswerCache, (self._size,)
+
+
+def _stacked(given: dict[bytes, Tensor | None], keys: list[bytes]) -> Tensor:
+    return torch.stack([answer for key in keys if (answer := given[key]) is not None])

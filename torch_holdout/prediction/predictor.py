@@ -3,13 +3,12 @@
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from torch_holdout._fingerprints.data import DataFingerprint
 from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
@@ -19,6 +18,7 @@ from torch_holdout._shared.checks import (
     require_text,
     require_whole,
 )
+from torch_holdout._shared.locks import lock_of, without_lock
 from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.accounting import Charge
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
@@ -27,13 +27,20 @@ from torch_holdout.holdout.results import Answer
 from torch_holdout.ledger.records import ChargePurpose
 from torch_holdout.prediction.budget import PrivacyBudget
 from torch_holdout.prediction.cache import AnswerCache
+from torch_holdout.prediction.fallback import fallback_answers
 from torch_holdout.prediction.mechanisms.base import (
     OUT_OF_BUDGET,
     PredictionMechanism,
     Setting,
     Voters,
 )
+from torch_holdout.prediction.plain_inputs import (
+    outside_graphs,
+    refuse_script,
+    require_plain_inputs,
+)
 from torch_holdout.prediction.private_loss import PrivateLoss, PrivateValue
+from torch_holdout.prediction.query_counts import count_queries, queries_of_run
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.prediction.status import PredictionPlan, PredictionStatus, records_status
 from torch_holdout.prediction.validation import refused_inputs, validate
@@ -71,7 +78,8 @@ class PrivatePredictorHooks(nn.Module):
         A batch is charged to the records' account and committed before any of it is answered; a
         batch that the budget does not cover is refused, or abstained from, as a whole. The account
         belongs to the records: every predictor and process shares it, and checkpoints, copies and
-        restarts refund nothing. Labels are int64, values float64; both stay on the device.
+        restarts refund nothing. Labels are int64, values float64; both stay on the device. Threads
+        may share a predictor; it cannot be exported or traced, and runs outside compiled graphs.
 
         Guarantee:
             All answers together are (epsilon, delta)-differentially private for the training
@@ -81,7 +89,7 @@ class PrivatePredictorHooks(nn.Module):
             the records.
 
         Args:
-            ensemble: A ``PartitionedEnsemble``, or a ``StableModel``.
+            ensemble: A ``PartitionedEnsemble``, ``EmbeddedRecords``, or a ``StableModel``.
             mechanism: How outputs become an answer, e.g. ``SoftMajority(eta=0.1)``.
             budget: The cap on the cost of all answers together.
             ledger: Where the account is, e.g. ``sqlite:///private.db``, or ``memory://``.
@@ -134,6 +142,7 @@ class PrivatePredictorHooks(nn.Module):
             budget=budget,
             neighbours=self._voters.neighbours,
             fingerprint=fingerprint,
+            changing=self._voters.records_change,
             seeded=self._noise.seeded,
         )
         self._cache = AnswerCache(cache) if cache else None
@@ -143,6 +152,7 @@ class PrivatePredictorHooks(nn.Module):
             self._private_loss = PrivateLoss(mechanism, self._voters.neighbours)
         mechanism.require_voters(self._voters)
 
+    @outside_graphs
     def forward(self, inputs: Any, *, tenant: str = "default") -> Tensor:
         """Answer one batch of queries: labels ``[B]``, or values.
 
@@ -150,10 +160,12 @@ class PrivatePredictorHooks(nn.Module):
             inputs: What every member takes, a query per row.
             tenant: Whose cache is used.
         """
+        require_plain_inputs(inputs)
         require_text("tenant", tenant)
         # Frames hold votes: no error may carry them out.
         return without_trace(lambda: self._answers(inputs, tenant, "prediction"))
 
+    @outside_graphs
     def predict_step(self, batch: Any, batch_idx: int = 0, dataloader_idx: int = 0) -> Tensor:
         """Answer a loader's batch; of a tuple or list the first part is the inputs."""
         parts = isinstance(batch, tuple | list) and len(batch) > 0
@@ -163,7 +175,7 @@ class PrivatePredictorHooks(nn.Module):
         """Raise if the budget cannot cover the whole run, so that no answer is lost half way."""
         if self.on_exhausted != "raise" or self._cache is not None:
             return
-        asked = _queries_of_run(self.trainer)
+        asked = queries_of_run(self.trainer)
         if asked is not None and asked > (left := self.plan().queries_left):
             raise self._exhausted(asked, left)
 
@@ -177,7 +189,8 @@ class PrivatePredictorHooks(nn.Module):
             epsilon=budget.epsilon,
             delta=budget.delta,
             epsilon_per_query=charge.epsilon,
-            relation=str(self._voters.neighbours),
+            relation=self._voters.protects,
+            source=self._voters.source,
             num_parts=setting.num_parts,
             num_outputs=setting.num_outputs,
         )
@@ -192,6 +205,7 @@ class PrivatePredictorHooks(nn.Module):
         """Return the charge of one query."""
         return self.mechanism.charge(self._setting(None))
 
+    @outside_graphs
     def validate(self, holdout: ReusableHoldout, name: str, loader: Any, *, query: str) -> Answer:
         """Ask a reusable holdout for this predictor's expected accuracy, in one charge.
 
@@ -211,23 +225,28 @@ class PrivatePredictorHooks(nn.Module):
             raise InvalidArgumentError(
                 "Expected track_private_loss=True when the predictor was made; nothing was kept."
             )
-        return self._private_loss.epsilon(delta)
+        with lock_of(self):
+            return self._private_loss.epsilon(delta)
 
+    @outside_graphs
     def require_answerable(self, inputs: Any) -> None:
         """Raise unless a model with public weights takes the queries; charges nothing."""
+        require_plain_inputs(inputs)
         with torch.no_grad():
             table = errors_by_type(
                 lambda: self.mechanism.public_table(self._voters, inputs), refused_inputs(inputs)
             )
         self._setting(table)
 
+    @outside_graphs
     def label(self, inputs: Any) -> Tensor:
         """Answer a batch for distillation, or raise; the ledger keeps this purpose."""
+        require_plain_inputs(inputs)
 
         def answers() -> Tensor:
             labels = self._ask(inputs, "distillation")
             if labels is None:
-                raise self._exhausted(_count_queries(inputs), self.plan().queries_left)
+                raise self._exhausted(count_queries(inputs), self.plan().queries_left)
             return labels
 
         return without_trace(answers)
@@ -245,7 +264,11 @@ class PrivatePredictorHooks(nn.Module):
         # A copy elsewhere must find the account: the data's fingerprint does not travel.
         if self._declared_outputs or self._voters.num_outputs:
             self._records.attach(self.charge())
-        return cast(dict[str, Any], super().__getstate__())  # type: ignore[no-untyped-call]
+        state = super().__getstate__()  # type: ignore[no-untyped-call]
+        return without_lock(cast(dict[str, Any], state))
+
+    def __prepare_scriptable__(self) -> Any:
+        raise refuse_script()
 
     def extra_repr(self) -> str:
         """Return the public facts."""
@@ -260,17 +283,21 @@ class PrivatePredictorHooks(nn.Module):
         if self._cache is None:
             answers = self._ask(inputs, purpose)
             return self._without_asking(inputs) if answers is None else answers
-        self._cache.clear_if_retrained(self.ensemble)
         answers = self._cache.answered(
-            tenant, inputs, ask=lambda new: self._ask(new, purpose), refused=self._without_asking
+            tenant,
+            inputs,
+            model=self.ensemble,
+            ask=lambda new: self._ask(new, purpose),
+            refused=self._without_asking,
         )
         return answers.to(self._place())
 
     @torch.no_grad()
     def _ask(self, inputs: Any, purpose: ChargePurpose) -> Tensor | None:
         """Charge a batch and answer it; None, and nothing charged, if the budget is too small."""
-        rows = _count_queries(inputs)
-        if self._refused is not None and rows is not None and rows >= self._refused:
+        rows = count_queries(inputs)
+        refused = self._refused
+        if refused is not None and rows is not None and rows >= refused:
             return None
         table = self._table(inputs)
         setting = self._setting(table)
@@ -285,29 +312,32 @@ class PrivatePredictorHooks(nn.Module):
             )
         if before is None:
             # What is left never grows: batches as large need not be computed any more.
-            self._refused = min(len(table), self._refused or len(table))
+            with lock_of(self):
+                self._refused = min(len(table), self._refused or len(table))
             return None
         # Only here, after the commit, does anything leave.
         uniforms = self._noise.uniforms(self._records.name, before)
         answers = self.mechanism.answer(table, setting, uniforms)
         if self._private_loss is not None:
-            self._private_loss.add(table)
+            with lock_of(self):
+                self._private_loss.add(table)
         return answers
 
     def _table(self, inputs: Any) -> Tensor:
         """Add up the members' tables. Raw."""
         if any(module.training for module in self.ensemble.modules()):
-            self.ensemble.eval()
+            with self._voters.members_lock:
+                self.ensemble.eval()
         return errors_by_type(
             lambda: self.mechanism.total_table(self._voters, inputs), refused_inputs(inputs)
         )
 
     def _setting(self, table: Tensor | None) -> Setting:
-        declared = self._declared_outputs or self._voters.num_outputs
-        outputs = declared
-        if table is not None:
-            outputs = table.shape[1] if table.ndim > 1 else 1
-            self._declared_outputs = declared or outputs
+        with lock_of(self):
+            declared = outputs = self._declared_outputs or self._voters.num_outputs
+            shown = None if table is None else self.mechanism.num_outputs(table)
+            if shown is not None:
+                outputs, self._declared_outputs = shown, declared or shown
         if outputs is None:
             raise InvalidArgumentError(
                 "Expected a known number of classes, which decides the cost of a query. Fit or "
@@ -326,19 +356,17 @@ class PrivatePredictorHooks(nn.Module):
 
     @torch.no_grad()
     def _without_asking(self, inputs: Any) -> Tensor:
-        labels, rows = self.mechanism.answers == "labels", _count_queries(inputs)
+        labels, rows = self.mechanism.answers == "labels", count_queries(inputs)
         if self.on_exhausted == "raise" or rows is None:
             raise self._exhausted(rows, self.plan().queries_left)
-        if not self._told:
-            self._told = True
+        with lock_of(self):
+            first, self._told = not self._told, True
+        if first:
             instead = "the fallback answers" if self.fallback is not None else "it abstains"
             told = "The budget of records %r does not cover %d queries; %s. It is not said again."
             _log.warning(told, self._records.name, rows, instead)
         if self.fallback is not None:
-            given = _fallen_back(self.fallback, inputs)
-            if not labels:
-                return given.to(torch.float64)
-            return given.argmax(dim=-1) if given.is_floating_point() else given.to(torch.int64)
+            return fallback_answers(self.fallback, inputs, labels=labels)
         shape = (rows,) if labels else self.mechanism.value_shape(rows, self._setting(None))
         code, kind = (OUT_OF_BUDGET, torch.int64) if labels else (math.nan, torch.float64)
         return torch.full(shape, code, dtype=kind, device=self._place())
@@ -358,39 +386,3 @@ class PrivatePredictorHooks(nn.Module):
     @property
     def _voters(self) -> Voters:
         return cast(Voters, self.ensemble)  # checked in __init__
-
-
-def _fallen_back(model: Callable[[Any], Tensor], inputs: Any) -> Tensor:
-    """Ask the public model, in eval mode; what it raises is public too."""
-    if isinstance(model, nn.Module):
-        model.eval()
-    try:
-        return model(inputs)
-    except Exception as error:
-        failure = f"{type(error).__name__}: {error}"
-    raise InvalidArgumentError(
-        f"Expected `fallback` to take the inputs, but it raised {failure}. Nothing was charged."
-    )
-
-
-def _count_queries(inputs: Any) -> int | None:
-    """Return the number of queries of a batch, if its first tensor tells."""
-    if isinstance(inputs, Tensor):
-        return len(inputs) if inputs.ndim else None
-    parts = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
-    return _count_queries(parts[0]) if isinstance(parts, list | tuple) and parts else None
-
-
-def _queries_of_run(trainer: Any) -> int | None:
-    """Return the number of queries of a prediction run, if its loaders know."""
-    loaders = trainer.predict_dataloaders
-    loaders = loaders if isinstance(loaders, list | tuple) else [loaders]
-    total = 0
-    for loader, batches in zip(loaders, trainer.num_predict_batches, strict=True):
-        if not isinstance(loader, DataLoader) or not isinstance(loader.dataset, Sized):
-            return None
-        size = len(loader.dataset)
-        if loader.batch_size is not None:
-            size = min(size, batches * loader.batch_size * trainer.world_size)
-        total += size
-    return total

@@ -46,6 +46,9 @@ class TrainingRecords:
     process, is charged to the same account. Copies and pickles are handles to it; nothing refunds.
     The currency is fixed when the account is made, from the first mechanism that is charged.
 
+    With ``changing`` records are added and removed under the account's name. Then a fingerprint is
+    compared with those of other names, when the account is made, and not with its own later.
+
     Example:
         >>> from torch_holdout.accounting import Pure
         >>> records = TrainingRecords(
@@ -65,6 +68,7 @@ class TrainingRecords:
         budget: PrivacyBudget,
         neighbours: Neighbours,
         fingerprint: DataFingerprint | None = None,
+        changing: bool = False,
         seeded: bool = False,
     ) -> None:
         require_text("name", name)
@@ -76,6 +80,7 @@ class TrainingRecords:
         self.budget = budget
         self.neighbours = neighbours
         self.seeded = seeded
+        self.changing = changing
         self._fingerprint = fingerprint
         self._ledger = Ledger(url)
         self._account: str | None = None  # the account's id, once attached
@@ -176,7 +181,7 @@ class TrainingRecords:
                 "Expected the records' account to exist before a handle is copied elsewhere: the "
                 "data's fingerprint stays in this process. Call attach(charge) first."
             )
-        names = ("name", "budget", "neighbours", "seeded")
+        names = ("name", "budget", "neighbours", "changing", "seeded")
         return _handle, (self.address, {name: getattr(self, name) for name in names}, account)
 
     def __repr__(self) -> str:
@@ -184,18 +189,21 @@ class TrainingRecords:
 
     def _attach(self, order: float) -> str:
         """Create the account with an order, or attach to it: then its own order stands."""
-        self._account = self._ledger.register_records(
+        known = self.changing and self._ledger.find_records(self.name) is not None
+        account = self._ledger.register_records(
             self.name,
             self._registration(order),
             capacity=self._capacity(order),
-            fingerprint=self._fingerprint,
+            fingerprint=None if known else self._fingerprint,
             account=self._copied_from,
         )
-        stored = self._ledger.records_summary(self._account)
-        self._order = order_of(stored)
-        if abs(stored.capacity - self._capacity(self._order)) > _LAST_DIGITS:
+        stored = self._ledger.records_summary(account)
+        order = order_of(stored)
+        if abs(stored.capacity - self._capacity(order)) > _LAST_DIGITS:
             raise damaged(self.name, self.address)
-        return self._account
+        # The account last: a thread that sees it charges in its currency.
+        self._order, self._account = order, account
+        return account
 
     def _capacity(self, order: float) -> int:
         return capacity_in_picos(self.budget.epsilon, self.budget.delta, order)

@@ -21,6 +21,7 @@ class PredictionPlan:
         epsilon: Cap over everything, at ``delta``; covers adaptive queries and stopping early.
         epsilon_per_query: Pure epsilon of one query; infinite for Gaussian noise.
         relation: Who is protected.
+        source: What answers are made from; empty for the parts.
 
     Example:
         >>> plan = PredictionPlan(
@@ -39,13 +40,14 @@ class PredictionPlan:
     relation: str
     num_parts: int
     num_outputs: int
+    source: str = ""
 
     def __str__(self) -> str:
         at = "" if self.delta is None else f" at delta {self.delta:g}"
         pure = f"pure epsilon {up(self.epsilon_per_query, digits=4)}"
         each = "no pure epsilon" if math.isinf(self.epsilon_per_query) else pure
         lines = [
-            f"{self.mechanism} over {counted(self.num_parts, 'part')}, "
+            f"{self.mechanism} over {self.source or counted(self.num_parts, 'part')}, "
             f"{counted(self.num_outputs, 'output')}",
             f"  epsilon {self.epsilon:g}{at}, {self.relation}, buys "
             f"{counted(self.queries, 'query')}; {self.queries_left:,} left",

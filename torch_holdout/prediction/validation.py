@@ -1,10 +1,11 @@
 r"""A private predictor evaluated on a reusable holdout: two doors, one transaction.
 
-The expected accuracy of a soft majority, the mean over examples of
-:math:`\mathrm{softmax}(\eta\,\mathrm{votes}_i)[y_i]`, has no sampling noise, and one member's votes
-move it by at most :math:`\tanh(\eta/2)` however many examples there are. So the holdout answers
-it as any other statistic of its own examples, and the training records pay for one comparison and
-one answer instead of one query per example.
+The expected accuracy is the mean over examples of the probability of the right label. Of a soft
+majority, :math:`\mathrm{softmax}(\eta\,\mathrm{votes}_i)[y_i]`, one member's votes move it by at
+most :math:`\tanh(\eta/2)`, of neighbours' votes one record by the total variation of their noise,
+however many examples there are. So the holdout answers it as any other statistic of its own
+examples, and the training records pay for one comparison and one answer instead of one query per
+example.
 """
 
 import json
@@ -15,16 +16,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from torch_holdout._noise.streams import SystemNoise
 from torch_holdout._shared.checks import require_instance, require_text, shown
 from torch_holdout._shared.distributed import on_first_rank, rank_and_world
 from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.accounting import Charge, Concentrated, Pure
-from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.prediction.mechanisms.base import PredictionMechanism, Voters
-from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
+from torch_holdout.prediction.mechanisms.base import KnownAccuracy, PredictionMechanism, Voters
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.statistics import BoundedMean, ZeroOne
 
@@ -40,17 +40,20 @@ def validate(
     query: str,
     usual: Charge,
 ) -> Answer:
-    r"""Ask a holdout for the expected accuracy of a soft majority; charge both accounts or none.
+    r"""Ask a holdout for the expected accuracy of a predictor; charge both accounts or none.
 
     Guarantee:
         For the holdout as for any statistic. For the training records: with the holdout's noise
         :math:`\sigma`, every comparison and every answer costs :math:`d/\sigma` where
         :math:`d = \tanh(\eta/2) + 1/L` (twice the first term where a neighbour changes two
-        members); Gaussian noise costs :math:`d^2/(2\sigma^2)` in rho.
+        members); Gaussian noise costs :math:`d^2/(2\sigma^2)` in rho. For ``NeighbourVotes`` the
+        first term is the total variation of noisy counts with and without one record,
+        ``accuracy_sensitivity()``: it holds for each sample, whose coins are fresh and independent
+        of the records, and so for their mixture (joint quasi-convexity).
 
     Args:
         ensemble: The members.
-        mechanism: A ``SoftMajority``.
+        mechanism: A ``SoftMajority``, or ``NeighbourVotes``.
         records: The training records' account, in the holdout's ledger.
         holdout: The holdout; its mechanism must not compare with training values.
         name: A statistic of it for soft values between 0 and 1, larger is better:
@@ -63,8 +66,7 @@ def validate(
     """
     require_text("query", query)
     charge = step_charge(mechanism, records, holdout, name)
-    soft = _soft(mechanism)
-    detail = {"holdout": holdout.name, "statistic": name, "mechanism": soft.identity()}
+    detail = {"holdout": holdout.name, "statistic": name, "mechanism": mechanism.identity()}
     _, world = rank_and_world()
 
     def ask() -> Answer:
@@ -75,11 +77,11 @@ def validate(
                     f"Expected batches of inputs and labels, but got {type(batch).__name__}. "
                     f"Nothing was released or charged."
                 )
-            sums.update(expected_accuracy(ensemble, soft, *batch))
+            sums.update(expected_accuracy(ensemble, mechanism, *batch))
         records.attach(usual)
         most = 2 if holdout.mechanism.compares else 1
         debit = records.debit(charge, json.dumps(detail, sort_keys=True), most=most)
-        asked = json.dumps({"records": records.name, "model": query, **soft.identity()})
+        asked = json.dumps({"records": records.name, "model": query, **mechanism.identity()})
         return holdout._release_for(debit, name, sums, query=asked)
 
     return on_first_rank(world, lambda: without_trace(ask))
@@ -87,12 +89,13 @@ def validate(
 
 @torch.no_grad()
 def expected_accuracy(
-    ensemble: nn.Module, mechanism: SoftMajority, inputs: Any, target: Tensor
+    ensemble: nn.Module, mechanism: PredictionMechanism, inputs: Any, target: Tensor
 ) -> Tensor:
     """Return the probability of the right label for each example. Raw: it goes to a sealed sum.
 
-    A label that is not a class has probability 0.
+    A label that is not a class has probability 0. Samples of records are fresh for each example.
     """
+    rule = _known(mechanism)
     require_instance("ensemble", ensemble, Voters)
     voters = cast(Voters, ensemble.eval())
     table = errors_by_type(lambda: mechanism.total_table(voters, inputs), refused_inputs(inputs))
@@ -102,10 +105,11 @@ def expected_accuracy(
             "labels are not real numbers in a tensor. Nothing was released or charged."
         )
     target = target.to(table.device)
-    likely = mechanism.chances(table)
-    known = (target >= 0) & (target < table.shape[1])
-    chosen = likely.gather(1, torch.where(known, target, 0).to(torch.int64)[:, None])[:, 0]
-    return torch.where(known, chosen, 0.0)
+    classes = mechanism.num_outputs(table) or voters.num_outputs or 0
+    known = (target >= 0) & (target < classes)
+    labels = torch.where(known, target, 0).to(torch.int64)
+    chances = rule.label_chances(table, labels, classes, SystemNoise().uniforms())
+    return torch.where(known, chances, 0.0)
 
 
 def refused_inputs(inputs: Any) -> Callable[[str], InvalidArgumentError]:
@@ -130,7 +134,7 @@ def step_charge(
     mechanism: PredictionMechanism, records: TrainingRecords, holdout: ReusableHoldout, name: str
 ) -> Charge:
     """Return the charge of the training records for a comparison, or an answer, of the holdout."""
-    eta = _soft(mechanism).eta
+    sensitivity = _known(mechanism).accuracy_sensitivity()
     require_instance("holdout", holdout, ReusableHoldout)
     if holdout.seeded and not records.seeded:
         raise InvalidArgumentError(
@@ -161,7 +165,7 @@ def step_charge(
             f"takes 0 and 1 only. Nothing was charged."
         )
     members = records.neighbours.members_changed
-    shift = members * expected_accuracy_sensitivity(eta) + 1 / holdout.accumulator(name).resolution
+    shift = members * sensitivity + 1 / holdout.accumulator(name).resolution
     units = holdout.size
     if math.isinf(rule.charge_per_step(units)):
         raise InvalidArgumentError(
@@ -173,10 +177,10 @@ def step_charge(
     return Pure(rule.charge_per_step(units) * shift * units)
 
 
-def _soft(mechanism: PredictionMechanism) -> SoftMajority:
-    if not isinstance(mechanism, SoftMajority):
+def _known(mechanism: PredictionMechanism) -> KnownAccuracy:
+    if not isinstance(mechanism, KnownAccuracy):
         raise InvalidArgumentError(
-            f"Expected a SoftMajority, whose expected accuracy has a known sensitivity, but got "
-            f"{type(mechanism).__name__}."
+            f"Expected a SoftMajority or NeighbourVotes, whose expected accuracy has a known "
+            f"sensitivity, but got {type(mechanism).__name__}."
         )
     return mechanism

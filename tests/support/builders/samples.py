@@ -30,6 +30,7 @@ CHARGES = (
     accounting.Concentrated(0.01, 3),
     accounting.DiscreteLaplace(10.0, 1, 4),
     accounting.SoftVote(0.3, 20, 3, 5),
+    accounting.SampledGaussian(0.2, 8.0, 5),
 )
 
 

@@ -15,6 +15,7 @@ from torch_holdout._shared.checks import (
     require_instance,
     require_whole,
 )
+from torch_holdout._shared.locks import OwnLock, without_lock
 from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.prediction.ensemble.data import PartitionedBatch, ReadsBatches
@@ -49,8 +50,10 @@ from torch_holdout.prediction.ensemble.requirements import (
 from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.partition import Partition
+from torch_holdout.prediction.plain_inputs import outside_graphs, require_plain_inputs
 
 _Result = TypeVar("_Result")
+_making = OwnLock()
 
 
 class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
@@ -157,37 +160,42 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
         """Return the public facts that a ledger stores."""
         return {"ensemble": "partitioned", "partition": self.partition.identity()}
 
+    @outside_graphs
     def member_outputs(self, x: Any) -> Tensor:
         """Return every member's raw output [r, B, ...], for the curator: they are private."""
         return torch.cat(list(self.output_chunks(x)))
 
+    @outside_graphs
     def public_outputs(self, x: Any) -> Tensor:
         """Return the output [B, ...] of a member with fresh weights: public, also if it raises."""
         self._require_whole()
-        pattern = self._public_twin().answer(x)
-        self.num_outputs = self.num_outputs or (int(pattern.shape[1]) if pattern.ndim > 1 else 1)
+        require_plain_inputs(x)
+        with self.members_lock:
+            pattern = self._public_twin().answer(x)
+            size = int(pattern.shape[1]) if pattern.ndim > 1 else 1
+            self.num_outputs = self.num_outputs or size
         return pattern
 
     def output_chunks(self, x: Any) -> Iterator[Tensor]:
         """Yield raw outputs [m, B, ...] of a few members at a time, in eval mode: private."""
         return self.member_chunks(x, self.public_outputs(x))
 
+    @outside_graphs
     def member_chunks(self, x: Any, pattern: Tensor) -> Iterator[Tensor]:
-        """Yield raw outputs like the twin's, ``pattern``; a member that fails gives NaN."""
-        training = [module for module in self.members.modules() if module.training]
-        self.members.eval()
-        try:
-            with torch.no_grad():
-                backend = self._inference_backend(x)
-                yield from output_chunks(self.members, x, backend, self.chunk_size, pattern)
-        finally:
-            for module in training:
-                module.training = True
+        """Return raw outputs like the twin's, ``pattern``, a few members at a time.
+
+        A member that fails gives NaN. A part of them may be left unread.
+        """
+        with self.members_lock:
+            backend, written = self._inference_backend(x), self._public_twin().written
+        return output_chunks(self.members, x, backend, self.chunk_size, pattern, written)
 
     def votes_module(self) -> nn.Module:
-        """Return a copy that maps inputs to the members' vote counts [B, C]; it can be exported.
+        """Return a copy that maps inputs to the members' raw vote counts [B, C].
 
-        The counts are raw: add noise before they leave.
+        It can be exported, compiled and scripted by the curator. It adds no noise and charges
+        nothing: the counts are as private as the records, and so is the copy, which holds the
+        members' weights.
         """
         self._require_whole()
         return VoteCounter(copy.deepcopy(self.members)).eval()
@@ -296,13 +304,15 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
     def _public_twin(self) -> Prober:
         """Return the twin that is asked before each batch of queries, made once."""
         if self._answering is None or not self._answering.is_like(self.members):
-            with torch.inference_mode(False):  # Trainer.predict's, in which tensors stay read-only
+            # Not in Trainer.predict's inference mode, in which tensors stay read-only; one thread
+            # at a time, because making models borrows the global generators.
+            with torch.inference_mode(False), _making:
                 self._answering = self._twin()
         return self._answering
 
     def __getstate__(self) -> dict[str, Any]:
         state = cast(dict[str, Any], super().__getstate__())  # type: ignore[no-untyped-call]
-        return {name: value for name, value in state.items() if name != "_answering"}
+        return without_lock({name: state[name] for name in state if name != "_answering"})
 
     def _require_whole(self) -> None:
         if self._partial:

@@ -1,7 +1,7 @@
 """Members as one module: their tensors stacked, their steps taken together or one by one."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_holdout._noise.generators import lent_generator, lent_generators
 from torch_holdout._shared.checks import require_callable
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.ensemble.working_copy import WorkingCopy
 from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 
 Backend = Literal["vmap", "loop"]
@@ -209,8 +210,13 @@ def output_chunks(
     backend: Backend,
     chunk_size: int | None = None,
     pattern: Tensor | None = None,
+    written: Iterable[str] = (),
 ) -> Iterator[Tensor]:
-    """Yield the members' outputs [m, B, ...], a few members at a time.
+    """Yield the members' outputs [m, B, ...] in eval mode, a few members at a time.
+
+    Only a working copy is called: the template stays as it is, whatever other threads do. An output
+    is a function of the member's tensors and of ``x``: what a call writes into buffers, into the
+    parameters named in ``written`` and into attributes is gone with it.
 
     ``pattern`` is the answer of a twin with public weights. If a member gives no such tensor, that
     is a fact about its records: it gives NaN instead, silently. Without a pattern it raises.
@@ -221,6 +227,7 @@ def output_chunks(
         [(2, 4, 2), (2, 4, 2), (1, 4, 2)]
     """
     state = tensors_by_name(template)
+    working = WorkingCopy(template, written)
     members = len(next(iter(state.values())))
     if chunk_size is None:
         elements = sum(leaf.numel() for leaf in tree_leaves(x) if isinstance(leaf, Tensor))
@@ -229,30 +236,38 @@ def output_chunks(
         chunk_size = 1
     for start in range(0, members, chunk_size):
         own = {name: value[start : start + chunk_size] for name, value in state.items()}
-        yield _outputs(template, own, x) if pattern is None else _like(pattern, template, own, x)
+        with torch.no_grad():  # not beyond the yield, where the caller's code runs
+            chunk = (
+                _outputs(working, own, x) if pattern is None else _like(pattern, working, own, x)
+            )
+        yield chunk
 
 
-def _outputs(template: nn.Module, own: State, x: Any) -> Tensor:
+def _outputs(working: WorkingCopy, rows: State, x: Any) -> Tensor:
     # A copy: what one member writes into its input is nothing for the others, or for the caller.
     x = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, x)
+    own = working.own(rows)
+
+    def one(state: State) -> Any:
+        return functional_call(working.module, state, (x,))
+
     if len(next(iter(own.values()))) == 1:
-        one = {name: value[0] for name, value in own.items()}
-        return _require_tensor(functional_call(template, one, (x,)))[None]
-    run = vmap(lambda one: functional_call(template, one, (x,)), randomness="different")
-    return _require_tensor(run(own))
+        alone = {name: value[0] for name, value in own.items()}
+        return _require_tensor(working.ask(lambda: one(alone)))[None]
+    return _require_tensor(working.ask(lambda: vmap(one, randomness="different")(own)))
 
 
-def _like(pattern: Tensor, template: nn.Module, own: State, x: Any) -> Tensor:
+def _like(pattern: Tensor, working: WorkingCopy, own: State, x: Any) -> Tensor:
     """Return outputs like the twin's; if not all are, ask one by one, and put NaN for failures."""
     members = len(next(iter(own.values())))
     with contextlib.suppress(Exception):
-        outputs = _outputs(template, own, x)
+        outputs = _outputs(working, own, x)
         if is_like(outputs, pattern):
             return outputs
     if members == 1:
         return without_numbers(pattern)[None]
     ones = [{name: row[k : k + 1] for name, row in own.items()} for k in range(members)]
-    return torch.cat([_like(pattern, template, one, x) for one in ones])
+    return torch.cat([_like(pattern, working, one, x) for one in ones])
 
 
 def convolves_much(template: nn.Module, x: Any, *, training: bool) -> bool:

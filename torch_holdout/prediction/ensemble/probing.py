@@ -7,8 +7,9 @@ from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from torch_holdout.prediction.ensemble.kept_state import Trial, try_out
 from torch_holdout.prediction.ensemble.members import (
     Backend,
     Loss,
@@ -23,6 +24,7 @@ from torch_holdout.prediction.ensemble.members import (
 _log = logging.getLogger("torch_holdout")
 IGNORED = -100  # the label that torch's losses leave out
 Choice = Literal["auto", "vmap", "loop"]
+_LAYOUTS = 64  # how many sizes of queries are told apart
 
 
 @final
@@ -58,6 +60,8 @@ class Prober:
         for own, other in zip(self._twins.modules(), like.modules(), strict=False):
             own.training = other.training
         self._device = next(like.parameters()).device
+        self._tried: set[Any] = set()  # layouts of queries
+        self._trial = Trial(written=frozenset(), kept="")
 
     def is_like(self, members: nn.Module) -> bool:
         """Whether the members' tensors have the types and devices that these were made with."""
@@ -77,9 +81,8 @@ class Prober:
             backend, failure = "loop", self._step(inputs, targets, loss, "loop")
         if failure:
             return Probe(backend=backend, failure=failure)
-        with torch.no_grad():
-            one = tree_map(lambda leaf: leaf[0], inputs)
-            outputs = next(output_chunks(self._twins, one, "loop"))[0]
+        one = tree_map(lambda leaf: leaf[0], inputs)
+        outputs = next(output_chunks(self._twins, one, "loop"))[0]
         size = int(outputs.shape[1]) if outputs.ndim > 1 else 1
         return Probe(
             backend=backend,
@@ -91,20 +94,32 @@ class Prober:
     def inference_backend(self, x: Any) -> Backend:
         """Return vmap if it can run a forward pass on zeros shaped like ``x``."""
         blank = tree_map(self._blank, x)
-        self._twins.eval()
         try:
-            with torch.no_grad():
-                list(output_chunks(self._twins, blank, "vmap", 2))
+            list(output_chunks(self._twins, blank, "vmap", 2))
         except Exception as error:
             _log.info("Members answer one by one, because vmap cannot: %s", _told(error))
             return "loop"
         return "vmap"
 
     def answer(self, x: Any) -> Tensor:
-        """Return the output of a model with public weights; it raises if the queries are wrong."""
-        self._twins.eval()
-        with torch.no_grad():
-            return next(output_chunks(self._twins, x, "loop"))[0]
+        """Return the output of a model with public weights; it raises if the queries are wrong.
+
+        At the first queries of a layout it also raises if the model keeps something between calls.
+        """
+        layout = _layout(x, sizes=len(self._tried) < _LAYOUTS)
+        if layout not in self._tried:
+            trial = try_out(self._twins, x)
+            # A refusal stays: what a call has left elsewhere may not change again.
+            kept = self._trial.kept or trial.kept
+            self._trial = Trial(written=self._trial.written | trial.written, kept=kept)
+            self._tried.add(layout)
+        self._trial.require_nothing_kept()
+        return next(output_chunks(self._twins, x, "loop", written=self.written))[0]
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The parameters and buffers that the model writes into, as far as was seen."""
+        return self._trial.written
 
     def _zeros(self, leaf: Tensor) -> Tensor:
         return torch.zeros((2, *leaf.shape), dtype=leaf.dtype, device=self._device)
@@ -129,6 +144,18 @@ def types_and_devices(module: nn.Module) -> dict[str, tuple[torch.dtype, torch.d
         {'weight': (torch.float32, device(type='cpu'))}
     """
     return {name: (value.dtype, value.device) for name, value in tensors_by_name(module).items()}
+
+
+def _layout(x: Any, *, sizes: bool) -> Any:
+    """Return the structure, types and dimensions of queries; no value is read."""
+    leaves, structure = tree_flatten(x)
+    shapes = [
+        (leaf.dtype, leaf.device, leaf.shape if sizes else leaf.ndim)
+        if isinstance(leaf, Tensor)
+        else type(leaf)
+        for leaf in leaves
+    ]
+    return str(structure), tuple(shapes)
 
 
 def _copied(loss: Loss) -> Loss:

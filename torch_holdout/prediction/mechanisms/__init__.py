@@ -10,6 +10,7 @@ from torch_holdout.prediction.mechanisms.base import (
     Setting,
 )
 from torch_holdout.prediction.mechanisms.gn_max import ConfidentGNMax, GNMax
+from torch_holdout.prediction.mechanisms.neighbour_votes import NeighbourVotes
 from torch_holdout.prediction.mechanisms.noisy_mean import NoisyMean
 from torch_holdout.prediction.mechanisms.permute_and_flip import PermuteAndFlip
 from torch_holdout.prediction.mechanisms.soft_majority import SoftMajority
@@ -21,6 +22,7 @@ __all__ = [
     "OUT_OF_BUDGET",
     "ConfidentGNMax",
     "GNMax",
+    "NeighbourVotes",
     "NoisyMean",
     "PermuteAndFlip",
     "PredictionMechanism",

@@ -8,7 +8,6 @@ Example:
 """
 
 import contextlib
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,9 +19,13 @@ from torch import Tensor
 from torch_holdout._noise.device import Uniforms
 from torch_holdout._shared.checks import require_whole
 from torch_holdout._shared.formulas import formula
+from torch_holdout._shared.locks import OwnLock, lock_of
+from torch_holdout._shared.quiet import without_warnings
+from torch_holdout._shared.text import counted
 from torch_holdout.accounting import Charge, largest_parameter
 from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 from torch_holdout.prediction.neighbours import Neighbours
+from torch_holdout.prediction.plain_inputs import require_plain_inputs
 
 NO_CONSENSUS = -1  # a mechanism's own abstention: answered, charged
 OUT_OF_BUDGET = -2  # nothing was asked of the mechanism, nothing charged
@@ -34,9 +37,21 @@ class Voters(ABC):
 
     Attributes:
         num_outputs: Classes, or the size of the output; None until it is known.
+        records_change: Whether records are added and removed under one account.
+        revision: An object that is replaced whenever records are added or removed.
     """
 
     num_outputs: int | None
+    records_change: bool = False
+    revision: object = None
+
+    @property
+    def members_lock(self) -> OwnLock:
+        """The lock that a thread holds while it computes members' outputs.
+
+        Re-entrant; free in copies, in pickles and after a fork. Subclasses need do nothing for it.
+        """
+        return lock_of(self)
 
     @property
     @abstractmethod
@@ -47,6 +62,19 @@ class Voters(ABC):
     @abstractmethod
     def neighbours(self) -> Neighbours:
         """Which change of the training records is protected."""
+
+    @property
+    def source(self) -> str:
+        """What answers are made from, in a few public words."""
+        return counted(self.num_parts, "part")
+
+    @property
+    def protects(self) -> str:
+        """Who is protected, in a few public words."""
+        return str(self.neighbours)
+
+    def require_mechanism(self, kind: str) -> None:  # noqa: B027  most take any
+        """Raise if a mechanism of this kind cannot answer from these outputs."""
 
     @abstractmethod
     def public_outputs(self, inputs: Any) -> Tensor:
@@ -67,6 +95,17 @@ class Voters(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Return the public facts of their training."""
+
+
+class NearestVoters(Voters):
+    """Records that vote themselves, each for its label, in an exact order of nearness."""
+
+    @abstractmethod
+    def nearest(self, inputs: Any, count: int) -> Tensor:
+        """Return the labels of the nearest records or users, int32 [B, count]; -1 for none. Raw.
+
+        The order of two of them depends on these two and the query alone.
+        """
 
 
 @final
@@ -118,17 +157,19 @@ class PredictionMechanism(ABC):
 
     def public_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Return the table of the members' twin; it raises if the queries are wrong."""
-        return self.table(voters.public_outputs(inputs)[None])
+        require_plain_inputs(inputs)
+        with voters.members_lock:
+            return self.table(voters.public_outputs(inputs)[None])
 
     def total_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Add up the tables of all members. Raw.
 
         The public twin is asked first, and only it can make this raise. Afterwards an error would
         tell of the records, for free: a member that fails, or gives something else than the twin
-        did, counts as one whose outputs are not numbers.
+        did, counts as one whose outputs are not numbers. Threads take turns.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a member's warning may quote what it has computed
+        require_plain_inputs(inputs)
+        with voters.members_lock, without_warnings():
             pattern = voters.public_outputs(inputs)
             absent = self.table(without_numbers(pattern)[None])
             total, heard = torch.zeros_like(absent), 0
@@ -156,12 +197,34 @@ class PredictionMechanism(ABC):
         """Return the name and parameters that the ledger stores with every charge."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
-    def require_voters(self, voters: Voters) -> None:  # noqa: B027  most take any
+    def num_outputs(self, table: Tensor) -> int | None:
+        """Return the number of outputs that a table has; None if it does not show it."""
+        return table.shape[1] if table.ndim > 1 else 1
+
+    def require_voters(self, voters: Voters) -> None:
         """Raise if the charge does not hold for these models."""
+        voters.require_mechanism(type(self).__name__)
 
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
         """Return the shape of values that answer some queries; labels are one each."""
         return (queries,)
+
+
+class KnownAccuracy(ABC):
+    """A rule whose expected accuracy is known, and how far one neighbour moves it."""
+
+    @abstractmethod
+    def label_chances(
+        self, table: Tensor, labels: Tensor, num_classes: int, uniforms: Uniforms
+    ) -> Tensor:
+        """Return the probability of each row's label, float64 [B]; as raw as the table.
+
+        What else is random than the noise is drawn from ``uniforms``.
+        """
+
+    @abstractmethod
+    def accuracy_sensitivity(self) -> float:
+        """Bound how far one changed member, or record, moves such a probability."""
 
 
 class VoteMechanism(PredictionMechanism):

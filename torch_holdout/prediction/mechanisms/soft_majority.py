@@ -12,7 +12,8 @@ from torch_holdout._noise.device import Uniforms
 from torch_holdout._noise.laplace import DEVICE_BITS
 from torch_holdout._shared.checks import require_between
 from torch_holdout.accounting import Charge, SoftVote
-from torch_holdout.prediction.mechanisms.base import OneParameterVote, Setting
+from torch_holdout.accounting.soft_majority import expected_accuracy_sensitivity
+from torch_holdout.prediction.mechanisms.base import KnownAccuracy, OneParameterVote, Setting
 from torch_holdout.prediction.mechanisms.votes import in_double, require_table
 
 _AT_ONCE = 2**22  # numbers held at once when all pairs of classes are compared
@@ -20,7 +21,7 @@ _AT_ONCE = 2**22  # numbers held at once when all pairs of classes are compared
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SoftMajority(OneParameterVote):
+class SoftMajority(OneParameterVote, KnownAccuracy):
     r"""Answer class b with probability :math:`\propto e^{\eta v_b}`, v the members' votes.
 
     Guarantee:
@@ -104,6 +105,17 @@ class SoftMajority(OneParameterVote):
         votes = in_double(table)
         weights = ((votes - votes.amax(dim=-1, keepdim=True)) * self.eta).exp_()
         return weights.div_(weights.sum(dim=-1, keepdim=True))
+
+    def label_chances(
+        self, table: Tensor, labels: Tensor, num_classes: int, uniforms: Uniforms
+    ) -> Tensor:
+        """Return the probability of each row's label; nothing is drawn."""
+        require_table(table, num_classes)
+        return self.chances(table).gather(1, labels.to(table.device)[:, None])[:, 0]
+
+    def accuracy_sensitivity(self) -> float:
+        r"""Return :math:`\tanh(\eta/2)`."""
+        return expected_accuracy_sensitivity(self.eta)
 
     def private_loss(self, table: Tensor, orders: Sequence[float]) -> Tensor:
         """Return the Renyi divergence of these queries at each order, for the votes as they are.

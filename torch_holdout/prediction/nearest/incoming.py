@@ -1,0 +1,158 @@
+"""Records on their way in: rows, labels and names, as users give them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from torch_holdout._shared.checks import require_length
+from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.nearest.embedding import Layout
+from torch_holdout.prediction.nearest.placed import Name
+
+Incoming = Tensor | Dataset[Any] | DataLoader[Any]
+
+
+@final
+@dataclass(eq=False, repr=False)
+class ArrivingRecords:
+    """Private rows, each as a batch of one, and their labels once all rows have passed.
+
+    Attributes:
+        layout: Shape and number type of a row, which are public.
+    """
+
+    layout: Layout
+    _pairs: Iterator[tuple[Tensor, Tensor]]
+    _num_classes: int
+    _device: torch.device
+    _labels: list[Tensor] = field(default_factory=list)
+
+    @property
+    def rows(self) -> Iterator[Tensor]:
+        """Yield one row at a time, in memory of its own: no kernel sees where it came from."""
+        for row, label in self._pairs:
+            if (tuple(row.shape[1:]), str(row.dtype)) != self.layout or len(row) != len(label):
+                raise InvalidArgumentError(
+                    "Expected every record to have the shape and number type of the first, and one "
+                    "label, but at least one has not. Nothing was added."
+                )
+            self._labels.append(label)
+            for one in row:
+                yield one[None].to(self._device).clone(memory_format=torch.contiguous_format)
+
+    def labels(self) -> Tensor:
+        """Return the labels of the rows that have passed, int64 [n]."""
+        given = torch.cat(self._labels) if self._labels else torch.zeros(0, dtype=torch.int64)
+        if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+            raise InvalidArgumentError(
+                f"Expected labels to be whole numbers, but got {given.dtype}. Nothing was added."
+            )
+        if bool(((given < 0) | (given >= self._num_classes)).any()):
+            raise InvalidArgumentError(
+                f"Expected every label to be from 0 to {self._num_classes - 1}, but at least one "
+                f"is not. Number the classes from 0. Nothing was added."
+            )
+        return given.to("cpu", torch.int64)
+
+
+def read_records(
+    inputs: Incoming, labels: Any, num_classes: int, device: torch.device
+) -> ArrivingRecords:
+    """Read a batch with labels, or a dataset or loader of pairs.
+
+    Example:
+        >>> arriving = read_records(torch.eye(2), [0, 1], 2, torch.device("cpu"))
+        >>> [tuple(row.shape) for row in arriving.rows], arriving.labels().tolist()
+        ([(1, 2), (1, 2)], [0, 1])
+    """
+    pairs = _pairs(inputs, labels)
+    first = next(pairs, None)
+    if first is None:
+        raise InvalidArgumentError(
+            "Expected records, or a batch of none that shows their shape, but got an empty "
+            "dataset. Nothing was added."
+        )
+
+    def every() -> Iterator[tuple[Tensor, Tensor]]:
+        yield first
+        yield from pairs
+
+    layout = (tuple(first[0].shape[1:]), str(first[0].dtype))
+    return ArrivingRecords(layout, every(), num_classes, device)
+
+
+def names_of(kind: str, given: Any, count: int | None) -> Sequence[Name]:
+    """Return names as Python's own whole numbers and text.
+
+    Example:
+        >>> names_of("ids", torch.tensor([3, 4]), 2), names_of("ids", ["a", 1], None)
+        ([3, 4], ['a', 1])
+    """
+    listed = given.tolist() if hasattr(given, "tolist") else given
+    usable = isinstance(listed, Sequence | set | frozenset) and not isinstance(listed, str | bytes)
+    names = [_plain(name) for name in listed] if usable else [None]
+    if None in names or (count is not None and len(names) != count):
+        raise InvalidArgumentError(
+            f"Expected `{kind}` to be a list of whole numbers or text, one for each record, but "
+            f"got something else. Nothing was changed."
+        )
+    return [name for name in names if name is not None]
+
+
+def _plain(name: Any) -> Name | None:
+    if isinstance(name, str):
+        return str(name)
+    whole = isinstance(name, Integral) and not isinstance(name, bool)
+    return int(name) if whole else None
+
+
+def _pairs(inputs: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches of rows and their labels."""
+    if isinstance(inputs, Tensor):
+        if labels is None or not inputs.ndim:
+            raise InvalidArgumentError(
+                "Expected a batch of records with `labels`, one for each row, or a dataset of "
+                "pairs. Nothing was added."
+            )
+        yield inputs.detach(), _label_row(labels)
+        return
+    if labels is not None:
+        raise InvalidArgumentError(
+            f"Expected `labels` with a tensor of records only: a {type(inputs).__name__} has pairs "
+            f"of inputs and labels itself. Nothing was added."
+        )
+    if isinstance(inputs, DataLoader):
+        for batch in inputs:
+            rows, targets = _pair(batch)
+            yield torch.as_tensor(rows).detach(), _label_row(targets)
+        return
+    for index in range(require_length("inputs", inputs)):
+        row, target = _pair(inputs[index])
+        yield torch.as_tensor(row).detach()[None], _label_row([target])
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
+    raise InvalidArgumentError(
+        f"Expected pairs of inputs and a label, but got {type(item).__name__}. Nothing was added."
+    )
+
+
+def _label_row(labels: Any) -> Tensor:
+    if isinstance(labels, list | tuple) and any(isinstance(label, Tensor) for label in labels):
+        labels = [label.item() if label.ndim == 0 else label for label in labels]
+    try:
+        row = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        row = torch.zeros(())
+    if row.ndim != 1:
+        raise InvalidArgumentError(
+            "Expected labels to be one whole number for each record. Nothing was added."
+        )
+    return row.detach() if row.numel() else torch.zeros(0, dtype=torch.int64)
