@@ -17,7 +17,7 @@ def is_plain(tensor: Tensor) -> bool:
 class TensorVersions:
     """Which tensors there were, and how often each had been written to; their content is not read.
 
-    Writing through ``tensor.data`` is not seen: torch does not count it.
+    Writing into ``tensor.data`` is not seen: torch does not count it.
 
     Example:
         >>> weight = torch.zeros(2)
@@ -28,16 +28,18 @@ class TensorVersions:
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         # Not by address: another tensor may be at that of one that is gone.
-        self._seen = [(weakref.ref(tensor), _version(tensor)) for tensor in tensors]
+        self._seen = [(weakref.ref(tensor), _written(tensor)) for tensor in tensors]
 
     def are_those_of(self, tensors: Iterable[Tensor]) -> bool:
         """Whether these are the same tensors, and none was written to since."""
         now = list(tensors)
         return len(now) == len(self._seen) and all(
-            seen() is tensor and version == _version(tensor)
-            for (seen, version), tensor in zip(self._seen, now, strict=True)
+            seen() is tensor and written == _written(tensor)
+            for (seen, written), tensor in zip(self._seen, now, strict=True)
         )
 
 
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+def _written(tensor: Tensor) -> tuple[int, int, torch.dtype]:
+    """Return how often a tensor was written to, and what `tensor.data = ...` changes instead."""
+    version = -1 if tensor.is_inference() else tensor._version
+    return version, tensor.data_ptr() if is_plain(tensor) else 0, tensor.dtype

@@ -27,7 +27,7 @@ def winning_chances(counts: Tensor, labels: Tensor, sigma: float, margin: int = 
         >>> [round(p, 3) for p in winning_chances(counts, torch.tensor([0, 1, 0]), 2.0).tolist()]
         [0.571, 0.429, 1.0]
         >>> round(winning_chances(counts, torch.tensor([0, 1, 0]), 2.0, margin=3)[0].item(), 3)
-        0.188
+        0.187
     """
     law = _law(sigma, counts.device)
     reach, below = len(law) // 2, law.cumsum(0)

@@ -92,6 +92,11 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             >>> pairs = TensorDataset(torch.eye(3), torch.tensor([0, 1, 1]))
             >>> records.add(pairs, users=["ann", "bob", "bob"])
         """
+        if users is None and self._by_user:
+            raise InvalidArgumentError(
+                "Expected `users` to say whose each record is, because users are the unit that "
+                "is protected, but got None. Nothing was added."
+            )
         with self.members_lock:
             arriving = read_records(inputs, labels, self.num_outputs or 0, self.place.device)
             self._embedding.require_usable(self.embed, arriving.layout, self.place.device)
@@ -100,11 +105,6 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             absent: list[Name | None] = [None] * len(codes)
             names = absent if ids is None else names_of("ids", ids, len(codes))
             owners = absent if users is None else names_of("users", users, len(codes))
-            if users is None and self._by_user:
-                raise InvalidArgumentError(
-                    "Expected `users` to say whose each record is, because users are the unit that "
-                    "is protected, but got None. Nothing was added."
-                )
             self._require_new(names, len(codes))
             more = self._place_records(codes, arriving.labels(), names, owners)
             self._replace(self._placed.with_records(more, by_user=self._by_user))

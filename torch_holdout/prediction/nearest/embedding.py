@@ -104,8 +104,8 @@ class Embedding:
         codes = []
         for row in rows:
             embedding = errors_by_type(partial(_called, embed, row), _refused_record)
-            if not isinstance(embedding, Tensor) or embedding.shape != shape:
-                raise _refused_record("no error, but another shape")
+            if type(embedding) is not Tensor or embedding.shape != shape:
+                raise _refused_record("no error, but another type or shape")
             codes.append(whole_numbers(embedding).cpu())
         return torch.cat(codes) if codes else torch.zeros((0, self.dimensions or 0))
 
@@ -159,6 +159,7 @@ def _require_stateless(embed: Embed, rows: Tensor) -> int:
         except Exception as error:  # of public rows: it may be shown
             failure = f"{type(error).__name__}: {error}"
         else:
+            require_plain_inputs(embeddings)
             _require_embeddings(embeddings, len(inputs), None)
             return whole_numbers(embeddings)
         raise InvalidArgumentError(

@@ -104,18 +104,16 @@ def nearest_labels(queries: Tensor, records: Searchable, count: int) -> Tensor:
         tensor([[ 5,  4,  6, -1]], dtype=torch.int32)
     """
     listed = min(count, len(records.labels) if records.owners is None else records.num_owners)
-    shape = (len(queries), count)
-    table = torch.full(shape, ABSENT, dtype=torch.int32, device=queries.device)
-    if not listed:
-        return table
-    start = 0
-    for keys in _key_blocks(queries, records):
+    absent = torch.full((len(queries), count - listed), ABSENT, device=queries.device)
+    blocks = []
+    for keys in _key_blocks(queries, records) if listed else ():
         # Positive doubles are ordered as their bits, and whole numbers are compared faster.
         best = keys.view(torch.int64).topk(listed, dim=1).values.view(torch.float64)
         place = best.sub_(_OFFSET).remainder_(_PLACES).to(torch.int64)
-        table[start : start + len(keys), :listed] = records.labels[place].to(torch.int32)
-        start += len(keys)
-    return table
+        labels = records.labels.expand(len(keys), -1).gather(1, place)
+        blocks.append(labels.to(torch.int32))
+    table = [torch.cat(blocks)] if blocks else []
+    return torch.cat([*table, absent.to(torch.int32)], dim=1)
 
 
 def _key_blocks(queries: Tensor, records: Searchable) -> Iterator[Tensor]:

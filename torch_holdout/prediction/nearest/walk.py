@@ -21,7 +21,7 @@ def walk(rate: float, votes: int) -> int:
 
     Sampling each record with probability q does not depend on the order: of the nearest M, tossed
     one after the other, the first k heads are the k nearest of the whole sample, but for that
-    probability. M depends on public numbers only.
+    probability. M depends on public numbers only; where rounding could decide, it is one more.
 
     Example:
         >>> walk(1.0, 40), walk(0.2, 60), walk(0.01, 5)
