@@ -14,7 +14,14 @@ from torch_holdout._fingerprints.hashing import digest
 from torch_holdout.accounting import compose
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.ledger import Ledger
-from torch_holdout.prediction import GNMax, PrivacyBudget, SoftMajority, distill
+from torch_holdout.prediction import (
+    EmbeddedRecords,
+    GNMax,
+    NeighbourVotes,
+    PrivacyBudget,
+    SoftMajority,
+    distill,
+)
 from torch_holdout.prediction.lightning import PrivatePredictor
 
 from support.builders.ensembles import trainer
@@ -75,6 +82,19 @@ def test_labels_of_another_model_are_refused(url, file):
     with torch.no_grad():
         retrained.weight[3, 0, 0] = torch.nextafter(retrained.weight[3, 0, 0], torch.tensor(9.0))
     assert refused(predictor_of(url, members=retrained), file, "others': another model. ")
+
+
+def test_labels_of_other_records_are_refused(url, file):
+    """Of nearest neighbours the records are the model."""
+    records = EmbeddedRecords(nn.Identity(), num_classes=3)
+    records.add(queries(60, seed=3), torch.arange(60) % 3, ids=range(60))
+    votes = NeighbourVotes(rate=1.0, k=9, sigma=20.0)
+    labels = run(predictor_of(url, members=records, rule=votes), file).labels
+    again = EmbeddedRecords(nn.Identity(), num_classes=3)
+    again.load_state_dict(records.state_dict())
+    assert torch.equal(run(predictor_of(url, members=again, rule=votes), file).labels, labels)
+    again.remove([7])
+    assert refused(predictor_of(url, members=again, rule=votes), file, "another model. ")
 
 
 def test_labels_of_another_mechanism_or_of_other_inputs_are_refused(url, file):

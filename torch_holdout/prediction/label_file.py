@@ -118,7 +118,12 @@ class LabelFile:
         voters: Any = self._predictor.ensemble
         weights = weights_fingerprint(voters)
         known = weights.query([int(lane) for lane in weights.lanes.tolist()])
-        return repr((known, sorted(voters.identity().items()))).encode()
+        kept = {  # records that are no weights, as those of nearest neighbours
+            name: value
+            for name, value in voters.state_dict().items()
+            if name.endswith("_extra_state")
+        }
+        return digest([known, voters.identity(), kept], lenient=True)
 
     def _others(self, what: str) -> InvalidArgumentError:
         return InvalidArgumentError(

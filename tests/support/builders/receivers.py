@@ -44,6 +44,7 @@ SKIPPED = {
     "PrivatePredictor.on_": LIGHTNING,
     "ReusableHoldoutMetric.plot": "matplotlib draws it",
     "StableModel.set_extra_state": LIGHTNING,
+    "PartitionedEnsemble.set_extra_state": LIGHTNING,
     "Mechanism": ABSTRACT,
     "Mechanism.": ABSTRACT,
     "PredictionMechanism": ABSTRACT,
