@@ -38,7 +38,10 @@ named = pytest.mark.parametrize(
 def _counting_is_allowed(monkeypatch):
     """A predictor refuses modes, which would see votes; here one counts what it does."""
     modes = plain_inputs._modes
-    others = (lambda: (mode for mode in modes() if not isinstance(mode, HostReads)))
+
+    def others():
+        return (mode for mode in modes() if not isinstance(mode, HostReads))
+
     monkeypatch.setattr(plain_inputs, "_modes", others)
 
 

@@ -172,7 +172,7 @@ def test_labels_that_watch_see_no_chances(tmp_path):
 
     labels = torch.zeros(5, dtype=torch.int64).as_subclass(Watched)
     seen.clear()
-    with pytest.raises(InvalidArgumentError, match="subclass of torch.Tensor"):
+    with pytest.raises(InvalidArgumentError, match=r"subclass of torch\.Tensor"):
         expected_accuracy(ensemble(linear, PARTS), SoftMajority(eta=0.2), X, labels)
     tensors = [leaf for args in seen for leaf in args if type(leaf) is torch.Tensor]
     assert all(leaf.dtype != torch.float64 for leaf in tensors)

@@ -7,6 +7,7 @@ carries: an attacker who may choose queries would read a weight by bisection if 
 import copy
 import pickle
 import warnings
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -186,8 +187,18 @@ def test_the_members_of_a_chunk_fail_apart():
     assert outputs.isnan().flatten(1).any(dim=1).tolist() == [False, False, True, *[False] * 3]
 
 
+@dataclass
+class Wrapped:
+    x: torch.Tensor
+
+    def __isub__(self, other):
+        self.x -= other
+        return self
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("backend", ["loop", "auto"])
-def test_a_member_that_writes_into_its_input_reaches_nobody(backend):
+def test_a_member_that_writes_into_its_input_reaches_nobody(backend, wrapped):
     """`x -= self.mean` left raw values in the caller's tensor, and in later members' inputs."""
 
     class Writing(nn.Module):
@@ -198,15 +209,16 @@ def test_a_member_that_writes_into_its_input_reaches_nobody(backend):
 
         def forward(self, x):
             x -= self.mean
-            return self.layer(x)
+            return self.layer(x.x if wrapped else x)
 
     found = ensemble(Writing, PARTS, backend=backend)
     x = queries(5)
-    kept, before = x.clone(), found.member_outputs(queries(5))
+    kept, given = x.clone(), Wrapped(x) if wrapped else x
+    before = found.member_outputs(given)
     with torch.no_grad():
         found.members.mean[2] = 77.0
-    make(ensemble=found)(x)
-    after = found.member_outputs(x)
+    make(ensemble=found)(given)
+    after = found.member_outputs(given)
     assert torch.equal(x, kept)
     assert (before != after).flatten(1).any(dim=1).tolist() == [False, False, True, *[False] * 3]
 

@@ -121,7 +121,7 @@ def test_raw_outputs_are_those_of_one_thread(model, backend):
     found = made(model, backend, trained=False)
     asked = [queries(ROWS, 36, seed=number) for number in range(THREADS)]
     expected = [found.member_outputs(x) for x in asked]
-    calls = soak(EACH // ROWS, 4)
+    calls = soak(100, 4)
     for outputs, right in zip(
         in_threads(lambda n: [found.member_outputs(asked[n]) for _ in range(calls)]),
         expected,
@@ -143,7 +143,7 @@ def test_validation_beside_answers_is_right(model, backend):
     votes = [predictor(x) for x in asked]
 
     def work(number):
-        for _ in range(soak(EACH // ROWS, 4)):
+        for _ in range(soak(100, 4)):
             if number % 2:
                 assert torch.equal(predictor(asked[number]), votes[number])
             else:
@@ -216,9 +216,7 @@ def test_tenants_of_a_cache_are_kept_apart():
 def test_a_budget_that_ends_is_spent_to_the_last_query_and_never_more(tmp_path):
     budget = PrivacyBudget(epsilon=10e-6)  # ten queries
     url = f"sqlite:///{tmp_path}/private.db"
-    predictor = make(
-        Loud(), ensemble=Members(), budget=budget, on_exhausted="abstain", ledger=url
-    )
+    predictor = make(Loud(), ensemble=Members(), budget=budget, on_exhausted="abstain", ledger=url)
     answers = in_threads(lambda n: [predictor(queries(1)).item() for _ in range(3)])
     answered = [one for part in answers for one in part if one >= 0]
     assert len(answered) == predictor.status().queries == 10

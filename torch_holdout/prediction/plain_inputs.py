@@ -20,6 +20,7 @@ from torch_holdout.errors import InvalidArgumentError
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer) if hasattr(nn, "Buffer") else (Tensor, nn.Parameter)
+_ATOMS = {type(None), bool, int, float, str, bytes}
 
 
 def require_plain_inputs(inputs: Any) -> None:
@@ -64,7 +65,7 @@ def refuse_script() -> InvalidArgumentError:
     """Return the refusal of TorchScript, which would answer without the ledger."""
     return InvalidArgumentError(
         "Expected a predictor that is called, but got torch.jit.script: a script cannot charge "
-        "what it answers. What may be scripted or exported is ensemble.votes_module(), raw votes "
+        "what it answers. What may be exported is ensemble.votes_module(), raw votes "
         "without noise. Nothing was charged."
     )
 
@@ -117,6 +118,8 @@ def _leaves(inputs: Any) -> Iterator[Tensor | torch.fx.Proxy]:
 
 
 def _parts(value: Any) -> Iterable[Any]:
+    if type(value) in _ATOMS:
+        return ()
     if isinstance(value, Mapping):
         return value.values()
     if isinstance(value, list | tuple | set | frozenset | deque):

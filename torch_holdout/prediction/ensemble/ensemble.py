@@ -164,7 +164,8 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     @outside_graphs
     def member_outputs(self, x: Any) -> Tensor:
         """Return every member's raw output [r, B, ...], for the curator: they are private."""
-        return torch.cat(list(self.output_chunks(x)))
+        with self.members_lock:
+            return torch.cat(list(self.output_chunks(x)))
 
     @outside_graphs
     def public_outputs(self, x: Any) -> Tensor:
@@ -194,7 +195,7 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
     def votes_module(self) -> nn.Module:
         """Return a copy that maps inputs to the members' raw vote counts [B, C].
 
-        It can be exported, compiled and scripted by the curator. It adds no noise and charges
+        A curator may export or compile it. It adds no noise and charges
         nothing: the counts are as private as the records, and so is the copy, which holds the
         members' weights.
         """

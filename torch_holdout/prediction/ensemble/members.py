@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_holdout._noise.generators import lent_generator, lent_generators
 from torch_holdout._shared.checks import require_callable
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.prediction.ensemble.working_copy import WorkingCopy
+from torch_holdout.prediction.ensemble.working_copy import WorkingCopy, copied_inputs
 from torch_holdout.prediction.mechanisms.votes import is_like, vote_table, without_numbers
 
 Backend = Literal["vmap", "loop"]
@@ -244,9 +244,7 @@ def output_chunks(
 
 
 def _outputs(working: WorkingCopy, rows: State, x: Any) -> Tensor:
-    # A copy: what one member writes into its input is nothing for the others, or for the caller.
-    x = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, x)
-    own = working.own(rows)
+    x, own = copied_inputs(x), working.own(rows)
 
     def one(state: State) -> Any:
         return functional_call(working.module, state, (x,))

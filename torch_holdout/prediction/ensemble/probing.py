@@ -95,7 +95,7 @@ class Prober:
         """Return vmap if it can run a forward pass on zeros shaped like ``x``."""
         blank = tree_map(self._blank, x)
         try:
-            list(output_chunks(self._twins, blank, "vmap", 2))
+            list(output_chunks(self._twins, blank, "vmap", 2, written=self.written))
         except Exception as error:
             _log.info("Members answer one by one, because vmap cannot: %s", _told(error))
             return "loop"

@@ -1,4 +1,4 @@
-"""Copies of a stacked module to compute with, so that the module itself is never changed."""
+"""Copies of a stacked module and of queries to compute with; the originals are never changed."""
 
 import copy
 from collections import OrderedDict, deque
@@ -8,11 +8,11 @@ from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 _Result = TypeVar("_Result")
 _INNER = ("_parameters", "_buffers", "_modules")
-_SEQUENCES = (list, set, deque)
-_MAPPINGS = (dict, OrderedDict)
+_CONTAINERS = {dict, OrderedDict, list, set, deque}
 _SHARED = {type(None), bool, int, float, str, type, FunctionType, torch.dtype, nn.Parameter, Tensor}
 
 
@@ -79,6 +79,29 @@ def copied(module: nn.Module) -> nn.Module:
     return new
 
 
+def copied_inputs(x: Any) -> Any:
+    """Return queries as copies, so that a model which writes into them reaches nobody else.
+
+    Example:
+        >>> x = [torch.zeros(2), {"lengths": [1, 2]}]
+        >>> again = copied_inputs(x)
+        >>> again[0].add_(1)
+        tensor([1., 1.])
+        >>> x[0], again[1]
+        (tensor([0., 0.]), {'lengths': [1, 2]})
+    """
+    return tree_map(_copied_leaf, x)
+
+
+def _copied_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.clone()
+    try:
+        return copy.deepcopy(leaf)  # an object with tensors, which torch does not look into
+    except Exception:
+        return leaf
+
+
 def _copied_module(module: nn.Module, memo: dict[int, Any]) -> Any:
     if id(module) in memo:
         return memo[id(module)]
@@ -89,28 +112,30 @@ def _copied_module(module: nn.Module, memo: dict[int, Any]) -> Any:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    kind = type(value)
-    if kind in _SHARED:
+    if type(value) in _SHARED or isinstance(value, Tensor):
         return value
     if id(value) in memo:
         return memo[id(value)]
-    if kind in _MAPPINGS:
-        new = memo[id(value)] = kind()
-        for key, part in value.items():
-            new[key] = _copied(part, memo)
-        return new
     if isinstance(value, nn.Module):
         return _copied_module(value, memo)
-    if isinstance(value, Tensor):
-        return value
-    if kind is tuple:
+    if type(value) is tuple:
         return tuple([_copied(part, memo) for part in value])
-    if kind in _SEQUENCES:
-        new = memo[id(value)] = copy.copy(value)
-        new.clear()
-        (new.update if kind is set else new.extend)(_copied(part, memo) for part in value)
-        return new
+    if type(value) in _CONTAINERS:
+        return _copied_container(value, memo)
     try:
         return copy.deepcopy(value, memo)
     except Exception:
         return value
+
+
+def _copied_container(value: Any, memo: dict[int, Any]) -> Any:
+    new = memo[id(value)] = value.copy()
+    new.clear()
+    if isinstance(value, dict):
+        for key, part in value.items():
+            new[key] = _copied(part, memo)
+    else:
+        (new.update if isinstance(value, set) else new.extend)(
+            _copied(part, memo) for part in value
+        )
+    return new
