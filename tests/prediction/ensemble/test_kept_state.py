@@ -4,9 +4,11 @@ A model that keeps something in a plain attribute in eval mode hands it to the n
 record moved five of six votes (a log ratio of 2.90 where .922 was charged).
 """
 
+import functools
 import itertools
 import threading
 from collections import Counter, OrderedDict, deque
+from typing import ClassVar
 
 import pytest
 import torch
@@ -57,6 +59,13 @@ def assigned(compute):
 
 
 class Box:
+    def __init__(self):
+        self.value = 0
+
+
+class SlottedBox:
+    __slots__ = ("value",)
+
     def __init__(self):
         self.value = 0
 
@@ -120,6 +129,10 @@ KEEPING = {
         left(lambda b, s: b.kept[0].add_(1)),
     ),
     "an object": (attribute(Box), left(lambda b, s: setattr(b.kept, "value", b.kept.value + 1))),
+    "an object with slots": (
+        attribute(SlottedBox),
+        left(lambda b, s: setattr(b.kept, "value", b.kept.value + 1)),
+    ),
     "an iterator": (attribute(itertools.count), left(lambda b, s: next(b.kept))),
     "a module in a list": (
         attribute(lambda: [nn.BatchNorm1d(3)]),
@@ -148,6 +161,45 @@ def test_a_model_that_keeps_something_is_refused_by_name(name):
         with pytest.raises(InvalidArgumentError, match=pattern):
             predictor.ensemble.member_outputs(queries(2))
     assert predictor.status().queries == 0
+
+
+class Cached(nn.Linear):
+    """A method's results are kept by Python, in the class."""
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def norm(self, rows):
+        return self.weight.norm()
+
+    def forward(self, x):
+        return super().forward(x) / self.norm(len(x))
+
+
+class Common(nn.Linear):
+    """The largest weight so far, in the class."""
+
+    largest: ClassVar[dict] = {}
+
+    def forward(self, x):
+        largest = Common.largest.setdefault(id(self), self.weight.max())
+        return super().forward(x) / largest
+
+
+@pytest.mark.parametrize("model", [Cached, Common])
+def test_what_is_out_of_sight_shows_in_the_outputs(model):
+    predictor = make(Loud(), ensemble=ensemble(lambda: model(4, 3), PARTS, num_outputs=3))
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match=rf"what the model \({model.__name__}\)"):
+            predictor(queries(3))
+    assert predictor.status().queries == 0
+
+
+def test_random_outputs_are_not_taken_for_state():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            return super().forward(nn.functional.dropout(x, 0.5, training=True))
+
+    found = ensemble(lambda: Noisy(4, 3), PARTS)
+    assert make(Loud(), ensemble=found, budget=BUDGET)(queries(3)).shape == (3,)
 
 
 def test_validation_refuses_it_too(tmp_path):

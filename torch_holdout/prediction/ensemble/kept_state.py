@@ -24,6 +24,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.working_copy import copied, copied_inputs
 
 _TENSORS = ("_parameters", "_buffers", "_modules")
+_ROUNDING = 256  # units in the last place of the largest output
 Contents = dict[tuple[str, str], bytes]
 
 
@@ -60,8 +61,8 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
     ``spectral_norm`` and recurrent layers compute before every call.
 
     Looked at are the attributes of all modules, through containers, objects, hooks and closures.
-    Class attributes, globals and the inside of foreign objects cannot be seen, nor can what a model
-    keeps only for other inputs or weights.
+    Class attributes, globals and the inside of foreign objects cannot be seen, only that the second
+    member's outputs depend on the first; nor can what a model keeps for other inputs or weights.
 
     Args:
         twins: Two members, stacked.
@@ -79,13 +80,14 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         >>> try_out(stack_members(lambda: Counting(2, 3), 2, 0), torch.zeros(1, 2)).kept
         '`calls` of the model (Counting)'
     """
-    one, other = copied(twins).eval(), copied(twins).eval()
+    one, other, third = (copied(twins).eval() for _ in range(3))
+    called = functools.partial(_called, twins, x)
     before = _contents(one)
-    written = _called(one, twins, 0, x)
+    calls = [called(one, 0)]
     first = _contents(one)
-    written |= _called(one, twins, 0, x)
+    calls.append(called(one, 0))
     pairs = [(before, _contents(other)), (first, _contents(one))]  # both copies share it; counted
-    written |= _called(other, twins, 1, x)
+    calls.append(called(other, 1))
     pairs.append((first, _contents(other)))  # computed from weights
     places = [
         place
@@ -94,17 +96,37 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         if state.get(place) != later.get(place)
     ]
     kept = _told(dict(twins.named_modules()), *places[0]) if places else ""
-    return Trial(written=frozenset(written), kept=kept)
+    fresh, again, late = calls[-1].output, called(third, 1).output, called(one, 1).output
+    if not kept and _agree(fresh, again) and not _agree(fresh, late):  # else they are random
+        kept = f"what the model ({type(twins).__name__}) returns later, by something not in sight"
+    return Trial(written=frozenset().union(*(call.written for call in calls)), kept=kept)
 
 
-def _called(module: nn.Module, twins: nn.Module, member: int, x: Any) -> set[str]:
-    """Ask one member; return the names of the tensors it wrote into."""
+@dataclass(frozen=True)
+class _Call:
+    written: set[str]
+    output: Any
+
+
+def _called(twins: nn.Module, x: Any, module: nn.Module, member: int) -> _Call:
+    """Ask one member by a copy; return which tensors it wrote into, and its output."""
     tensors = {**dict(twins.named_parameters()), **dict(twins.named_buffers())}
     own = {name: value[member].clone() for name, value in tensors.items()}
-    given = dict(own)
     with torch.no_grad():
-        functional_call(module, given, (copied_inputs(x),))
-    return {name for name, value in tensors.items() if not torch.equal(own[name], value[member])}
+        output = functional_call(module, dict(own), (copied_inputs(x),))
+    changed = {name for name, value in tensors.items() if not torch.equal(own[name], value[member])}
+    return _Call(changed, output)
+
+
+def _agree(one: Any, other: Any) -> bool:
+    """Whether two outputs are equal but for rounding, which differs between calls on a GPU."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape:
+        return True
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    finite = one.nan_to_num(0.0, 0.0, 0.0).abs()
+    within = _ROUNDING * torch.finfo(one.dtype).eps * float(finite.max() if one.numel() else 0.0)
+    return torch.allclose(one, other.to(one.dtype), rtol=0.0, atol=within, equal_nan=True)
 
 
 def _contents(model: nn.Module) -> Contents:
@@ -160,8 +182,11 @@ def _parts(value: Any) -> list[Any] | None:
         return [value.__func__, value.__self__]
     if isinstance(value, types.FunctionType):
         return [*map(_inside, value.__closure__ or ()), value.__defaults__, vars(value)]
-    leaf = isinstance(value, Tensor | type | types.ModuleType) or hasattr(value, "__array__")
-    return None if leaf or not hasattr(value, "__dict__") else [vars(value)]
+    if isinstance(value, Tensor | type | types.ModuleType) or hasattr(value, "__array__"):
+        return None
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    kept = [getattr(value, name, None) for name in slots if isinstance(name, str)]
+    return [*kept, getattr(value, "__dict__", {})] if kept or hasattr(value, "__dict__") else None
 
 
 def _inside(cell: Any) -> Any:
