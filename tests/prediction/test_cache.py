@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch_holdout.errors import (
     BudgetExhaustedError,
 )
@@ -64,6 +65,18 @@ def test_retraining_clears_the_cache_and_abstentions_are_not_kept():
     assert predictor.status().queries == 4
     assert abstained(predictor(queries(10_000, seed=3)))
     assert not abstained(predictor(queries(10_000, seed=3)[:2]))
+
+
+def test_weights_at_the_address_of_others_are_others():
+    """What is freed is used again: new weights are often where the old ones were."""
+    predictor, x = make(cache=100, budget=PrivacyBudget(epsilon=100.0)), queries(1)
+    predictor(x)
+    for number in range(20):
+        shape = predictor.ensemble.weight.shape
+        del predictor.ensemble.weight
+        predictor.ensemble.weight = nn.Parameter(torch.zeros(shape))
+        predictor(x)
+        assert predictor.status().queries == number + 2
 
 
 def test_cached_answers_last_beyond_the_budget():

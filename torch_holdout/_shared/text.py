@@ -64,8 +64,9 @@ def confidence_text(failure: float) -> str:
     """Format a confidence in per cent without rounding it up to certainty.
 
     Example:
-        >>> confidence_text(0.05), confidence_text(1e-30)
-        ('95 %', 'more than 99.99999999 %')
+        >>> from fractions import Fraction
+        >>> confidence_text(0.05), confidence_text(1e-30), confidence_text(Fraction(1, 4))
+        ('95 %', 'more than 99.99999999 %', '75 %')
     """
-    text = f"{100 * (1 - failure):.10g}"
+    text = f"{100 * (1 - float(failure)):.10g}"
     return "more than 99.99999999 %" if text == "100" else f"{text} %"

@@ -47,6 +47,7 @@ SKIPPED = {
     "ReusableHoldoutMetric.plot": "matplotlib draws it",
     "StableModel.set_extra_state": LIGHTNING,
     "EmbeddedRecords.set_extra_state": LIGHTNING,
+    "PartitionedEnsemble.set_extra_state": LIGHTNING,
     "Mechanism": ABSTRACT,
     "Mechanism.": ABSTRACT,
     "PredictionMechanism": ABSTRACT,

@@ -38,6 +38,7 @@ from torch_holdout.prediction.ensemble.optimizers import (
     clip_member_norms,
     require_apart,
 )
+from torch_holdout.prediction.ensemble.parts_mark import KnowsParts
 from torch_holdout.prediction.ensemble.probing import Choice, Probe, Prober
 from torch_holdout.prediction.ensemble.requirements import (
     other_batches,
@@ -47,18 +48,16 @@ from torch_holdout.prediction.ensemble.requirements import (
     require_parts,
     require_scheduler,
     require_separate_members,
-    require_stored_parts,
 )
 from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.partition import Partition
 from torch_holdout.prediction.plain_inputs import outside_graphs, require_plain_inputs
 
-_CHECKPOINT = "torch_holdout_ensemble"
 _Result = TypeVar("_Result")
 
 
-class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
+class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
     """Train one model on each part of the data, for either Lightning package."""
 
     trainer: Any  # Lightning's, as the next two
@@ -297,19 +296,6 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             clip_member_norms(self.members.parameters(), self.clip_norm)
         if gradient_clip_val:
             torch.nn.utils.clip_grad_value_(self.members.parameters(), gradient_clip_val)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store the partition with the weights."""
-        checkpoint[_CHECKPOINT] = {
-            "partition": self.partition.identity(),
-            "num_outputs": self.num_outputs,
-        }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raise unless the weights belong to this partition."""
-        stored = checkpoint.get(_CHECKPOINT, {})
-        require_stored_parts(self.partition, stored.get("partition"))
-        self.num_outputs = stored.get("num_outputs") or self.num_outputs
 
     def own_members(self, members: range, *, whole: bool) -> None:
         """Set which members the tensors hold, after a strategy has cut or joined them."""

@@ -20,7 +20,6 @@ from torch.func import functional_call
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
-from torch.utils._pytree import tree_leaves
 
 from torch_holdout._fingerprints.hashing import digest
 from torch_holdout._noise.generators import lending, lent_generators
@@ -28,6 +27,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.working_copy import copied, copied_inputs
 
 _TENSORS = ("_parameters", "_buffers", "_modules")
+_ROUNDING = 256  # units in the last place of the largest output
 Contents = dict[tuple[str, str], bytes]
 
 
@@ -64,9 +64,9 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
     ``spectral_norm``, ``prune`` and recurrent layers compute before every call.
 
     Looked at are the attributes of all modules, through containers, objects, hooks and closures.
-    What is kept elsewhere (class attributes, globals, the inside of foreign objects) shows only if
-    a member's outputs change because the other one was asked, or has other weights; what a model
-    keeps only for other inputs or weights does not show.
+    Class attributes, globals and the inside of foreign objects cannot be seen, only that a member's
+    outputs change because the other one was asked, or has other weights; nor can what a model keeps
+    for other inputs or weights.
 
     Args:
         twins: Two members, stacked.
@@ -85,13 +85,13 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         '`calls` of the model (Counting)'
     """
     one, other, third = (copied(twins).eval() for _ in range(3))
-    before, written = _contents(one), set[str]()
-    alone = _called(third, twins, 1, x, written)
-    _called(one, twins, 0, x, written)
+    called = functools.partial(_called, twins, x)
+    before, alone = _contents(one), called(third, 1)
+    calls = [alone, called(one, 0)]
     first = _contents(one)
-    _called(one, twins, 0, x, written)
+    calls.append(called(one, 0))
     pairs = [(before, _contents(other)), (first, _contents(one))]  # both copies share it; counted
-    after = [_called(other, twins, 1, x, written)]
+    calls.append(called(other, 1))
     pairs.append((first, _contents(other)))  # computed from weights
     places = [
         place
@@ -100,24 +100,30 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         if state.get(place) != later.get(place)
     ]
     kept = _told(dict(twins.named_modules()), *places[0]) if places else ""
-    with _changed(twins, 0):  # a closure, or an object, may hold the stack instead of its copy
-        after += [] if kept else [_called(module, twins, 1, x, written) for module in (one, third)]
-    if not kept and not all(_alike(alone, later) for later in after):
-        kept = "what other members return, by something that is not among its attributes"
-    return Trial(written=frozenset(written), kept=kept)
+    with _changed(twins, 0):  # something may hold the stack of all members instead of the copy
+        later = [calls[-1], called(third, 1), called(one, 1)]
+    if not kept and not all(_agree(alone.output, call.output) for call in later):
+        kept = f"what the model ({type(twins).__name__}) returns later, by something not in sight"
+    return Trial(written=frozenset().union(*(call.written for call in calls)), kept=kept)
 
 
-def _called(module: nn.Module, twins: nn.Module, member: int, x: Any, written: set[str]) -> Any:
-    """Ask one member, with the same random numbers each time; add the tensors it writes into."""
+@dataclass(frozen=True)
+class _Call:
+    written: set[str]
+    output: Any
+
+
+def _called(twins: nn.Module, x: Any, module: nn.Module, member: int) -> _Call:
+    """Ask one member by a copy; return which tensors it wrote into, and its output.
+
+    Random numbers are the same each time.
+    """
     tensors = {**dict(twins.named_parameters()), **dict(twins.named_buffers())}
     own = {name: value[member].clone() for name, value in tensors.items()}
-    given = dict(own)
     with torch.no_grad(), lending, lent_generators("trial"):
-        outputs = functional_call(module, given, (copied_inputs(x),))
-    written |= {
-        name for name, value in tensors.items() if not torch.equal(own[name], value[member])
-    }
-    return outputs
+        output = functional_call(module, dict(own), (copied_inputs(x),))
+    changed = {name for name, value in tensors.items() if not torch.equal(own[name], value[member])}
+    return _Call(changed, output)
 
 
 @contextlib.contextmanager
@@ -134,14 +140,15 @@ def _changed(twins: nn.Module, member: int) -> Iterator[None]:
             row.copy_(own)
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two outputs differ by no more than the order of summation may change on a device."""
-    pairs = zip(tree_leaves(one), tree_leaves(other), strict=False)
-    return all(
-        a.shape == b.shape and torch.allclose(a.to(b.dtype), b, 1e-3, 1e-3, equal_nan=True)
-        for a, b in pairs
-        if isinstance(a, Tensor) and isinstance(b, Tensor)
-    )
+def _agree(one: Any, other: Any) -> bool:
+    """Whether two outputs are equal but for rounding, which differs between calls on a GPU."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape:
+        return True
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    finite = one.nan_to_num(0.0, 0.0, 0.0).abs()
+    within = _ROUNDING * torch.finfo(one.dtype).eps * float(finite.max() if one.numel() else 0.0)
+    return torch.allclose(one, other.to(one.dtype), rtol=0.0, atol=within, equal_nan=True)
 
 
 def _contents(model: nn.Module) -> Contents:

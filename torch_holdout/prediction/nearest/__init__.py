@@ -1,4 +1,5 @@
 """Records under a public embedding, found by nearness.
 
-``embedded_records.py`` keeps them, ``search.py`` compares them with queries, exactly.
+``prediction/nearest/embedded_records.py`` keeps them, ``prediction/nearest/search.py`` compares
+them with queries, exactly.
 """
