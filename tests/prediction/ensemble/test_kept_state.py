@@ -451,7 +451,8 @@ def normalised():
 
 
 ACCEPTED = [
-    Caching, Calling, Clamping, weight_norm, spectral_norm, pruned, parametrised, Recurrent, normalised
+    Caching, Calling, Clamping, weight_norm, spectral_norm, pruned, parametrised, Recurrent,
+    normalised,
 ]  # fmt: skip
 
 
