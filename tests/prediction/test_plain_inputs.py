@@ -211,6 +211,29 @@ def test_tensors_are_found_in_containers(container):
     assert predictor.status().queries == 0
 
 
+class Hidden:
+    """A query whose tensor is found by calling only."""
+
+    def __init__(self, x):
+        self.x = lambda: x
+
+
+def test_a_tensor_that_watches_from_inside_a_closure_is_refused():
+    """It shows in the twin's outputs, before any member is asked."""
+
+    class Opening(nn.Linear):
+        def forward(self, query):
+            return super().forward(query.x())
+
+    found = ensemble(lambda: Opening(4, 3), PARTS, num_outputs=3)
+    predictor = make(Loud(), ensemble=found, budget=BUDGET)
+    assert len(predictor(Hidden(X))) == len(X)
+    for ask in (predictor, predictor.label, predictor.require_answerable):
+        with pytest.raises(InvalidArgumentError, match=r"a subclass of torch\.Tensor"):
+            ask(Hidden(X.as_subclass(Subclass)))
+    assert predictor.status().queries == len(X)
+
+
 def test_containers_that_hold_themselves_end():
     batch = {"x": X}
     batch["again"] = batch

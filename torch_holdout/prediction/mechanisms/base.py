@@ -157,9 +157,8 @@ class PredictionMechanism(ABC):
 
     def public_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Return the table of the members' twin; it raises if the queries are wrong."""
-        require_plain_inputs(inputs)
         with voters.members_lock:
-            return self.table(voters.public_outputs(inputs)[None])
+            return self.table(_public_pattern(voters, inputs)[None])
 
     def total_table(self, voters: Voters, inputs: Any) -> Tensor:
         """Add up the tables of all members. Raw.
@@ -168,9 +167,8 @@ class PredictionMechanism(ABC):
         tell of the records, for free: a member that fails, or gives something else than the twin
         did, counts as one whose outputs are not numbers. Threads take turns.
         """
-        require_plain_inputs(inputs)
         with voters.members_lock, without_warnings():
-            pattern = voters.public_outputs(inputs)
+            pattern = _public_pattern(voters, inputs)
             absent = self.table(without_numbers(pattern)[None])
             total, heard = torch.zeros_like(absent), 0
             with contextlib.suppress(Exception):
@@ -208,6 +206,14 @@ class PredictionMechanism(ABC):
     def value_shape(self, queries: int, setting: Setting) -> tuple[int, ...]:
         """Return the shape of values that answer some queries; labels are one each."""
         return (queries,)
+
+
+def _public_pattern(voters: Voters, inputs: Any) -> Tensor:
+    """Return the twin's outputs; raise if something in the queries, or the model, would watch."""
+    require_plain_inputs(inputs)
+    pattern = voters.public_outputs(inputs)
+    require_plain_inputs(pattern)  # a query may hide its tensors, in a closure or an iterator
+    return pattern
 
 
 class KnownAccuracy(ABC):

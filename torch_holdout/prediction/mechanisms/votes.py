@@ -84,7 +84,7 @@ def is_like(outputs: object, pattern: Tensor) -> bool:
     """
     return (
         isinstance(outputs, Tensor)
-        and isinstance(pattern, Tensor)
+        and type(outputs) is type(pattern)
         and outputs.shape[1:] == pattern.shape
         and (outputs.dtype, outputs.layout) == (pattern.dtype, pattern.layout)
         and outputs.device == pattern.device
