@@ -18,6 +18,7 @@ TITLES = {
     "quality": "Quality of the chosen model",
     "ensemble_training": "Training an ensemble",
     "aggregation": "Aggregating votes",
+    "neighbour_votes": "Votes of nearest records",
     "import_time": "Import time",
 }
 ABOUT = {
@@ -69,6 +70,9 @@ module.""",
     "aggregation": """Fifty members, ten thousand queries, ten classes, one thread. OpenDP and the
 loop take one query at a time. Turning scores into votes finds the largest of ten numbers, checks
 that they are finite and counts, which takes longer than reading them once.""",
+    "neighbour_votes": """Answers from the nearest of 50,000 records, charged to their account. The
+peers have no noise, no account and no exact order: what one would write without privacy, and
+scikit-learn's search. A sample of the records needs a longer list of the nearest, and coins.""",
     "import_time": """`import torch_holdout` loads nothing heavy; each name is imported when it is
 first used.""",
 }
