@@ -56,6 +56,7 @@ REQUIRED = {
     "width of a sealed run": Needed("quality", "one sealed run, .*", "one fresh query"),
     "width of display-stopped runs": Needed("quality", r"\d+ display-stopped runs, .*"),
     "width of closed losses": Needed("quality", ".*, sealed, closed", "one fresh query"),
+    "private answers": Needed("private_prediction_ways", ".*, neighbours, .*"),
     "ensemble training": Needed("ensemble_training", peer="Lightning, one fit each"),
     "aggregation": Needed("aggregation", unit="us/query"),
     "Blockwise": Needed("blockwise"),

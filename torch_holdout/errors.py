@@ -167,10 +167,10 @@ class LedgerError(HoldoutError):
 
 
 class IsolationError(HoldoutError):
-    """Changing one record changed other members of an ensemble than that record's own.
+    """Changing one record changed more of an ensemble than that record's own member.
 
     Example:
-        >>> issubclass(IsolationError, HoldoutError)  # raised by ensemble.verify_isolation(data)
+        >>> issubclass(IsolationError, HoldoutError)  # raised by verify_isolation
         True
     """
 

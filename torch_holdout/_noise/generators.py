@@ -78,7 +78,6 @@ class GeneratorStates:
         self._host = torch.default_generator.get_state()
         cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self._cuda = torch.cuda.get_rng_state() if cuda else None
-
         self._others: list[tuple[Callable[[Any], object], Any]] = []
 
     def add(self, value: Any) -> None:
@@ -92,6 +91,10 @@ class GeneratorStates:
         elif isinstance(value, np.random.Generator):
             bits = value.bit_generator
             self._others.append((partial(setattr, bits, "state"), bits.state))
+
+    def values(self) -> tuple[Any, ...]:
+        """Return the states of the global generators, to compare how far they have gone."""
+        return self._python, self._arrays, self._host, self._cuda
 
     def put_back(self) -> None:
         """Restore the states."""

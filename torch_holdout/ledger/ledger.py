@@ -1,6 +1,8 @@
 """The accounts behind one URL. One transaction per query, committed before anything returns."""
 
 import contextlib
+import hashlib
+import hmac
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, final
@@ -11,6 +13,7 @@ from torch_holdout._fingerprints.data import DataFingerprint, KeyedData
 from torch_holdout._fingerprints.records import Hashes
 from torch_holdout._fingerprints.sketch import Sketch, keyed_hashes
 from torch_holdout._noise.streams import fresh_secret
+from torch_holdout._shared.checks import require_instance, require_text
 from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.backend import damaged_ledger, now
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
@@ -299,6 +302,17 @@ class Ledger(OpenLedger):
         """Return the id of a records account, or None if there is none; makes nothing."""
         known = isinstance(name, str) and self._backend.exists()
         return self.records_accounts().get(name) if known else None
+
+    def records_mark(self, account: str, content: bytes) -> str:
+        """Return a mark of a records account and some content, under the ledger's secret.
+
+        Without the ledger it tells nothing about either, so it may be stored elsewhere.
+        """
+        require_text("account", account)
+        require_instance("content", content, bytes)
+        with self._transaction(reads_only=True) as connection:
+            marked = b"records mark " + account.encode(errors="surrogatepass") + b" " + content
+            return hmac.new(ledger_key(connection), marked, hashlib.sha256).hexdigest()
 
     def records_accounts(self) -> dict[str, str]:
         """Return the records accounts' ids by name, oldest first."""

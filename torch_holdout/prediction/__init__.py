@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch_holdout.prediction.distillation import Distilled as Distilled
     from torch_holdout.prediction.distillation import distill as distill
     from torch_holdout.prediction.ensemble.isolation import Isolation as Isolation
+    from torch_holdout.prediction.ensemble.isolation import verify_isolation as verify_isolation
     from torch_holdout.prediction.mechanisms import ConfidentGNMax as ConfidentGNMax
     from torch_holdout.prediction.mechanisms import GNMax as GNMax
     from torch_holdout.prediction.mechanisms import NeighbourVotes as NeighbourVotes
@@ -47,7 +48,7 @@ _FILES = {
     _BOUND: "MemberParallelStrategy PartitionedDataModule PartitionedEnsemble PrivatePredictor",
     "budget": "PrivacyBudget",
     "distillation": "Distilled distill",
-    "ensemble.isolation": "Isolation",
+    "ensemble.isolation": "Isolation verify_isolation",
     "mechanisms": "ConfidentGNMax GNMax NeighbourVotes NoisyMean PermuteAndFlip SoftMajority "
     "StableERM",
     "nearest.embedded_records": "EmbeddedRecords",

@@ -1,7 +1,5 @@
 """Label public data once, privately, and train a student on it that may be asked without limit."""
 
-import hashlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from torch_holdout._fingerprints.hashing import digest
-from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout._shared.text import up
 from torch_holdout.accounting import compose
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
+from torch_holdout.prediction.label_file import LabelFile
 from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS
 from torch_holdout.prediction.predictor import PrivatePredictorHooks
 
@@ -30,7 +27,8 @@ class Distilled:
     Attributes:
         student: Trained on public inputs and private labels; asking it costs nothing more.
         labels: One per public input, -1 where the members did not agree.
-        epsilon: What the labels cost at ``delta``; their number was fixed before the first.
+        epsilon: What these labels cost by themselves at ``delta``; their number was fixed before
+            the first. What else the account answers comes on top, in all within its budget.
         relation: Who is protected.
 
     Example:
@@ -83,7 +81,9 @@ def distill(
         optimizer: For a student that is not a LightningModule, e.g. ``partial(Adam, lr=1e-3)``.
         loss: Of scores and labels, for a student that is not a LightningModule.
         batch_size: For labelling and training.
-        labels: A file that keeps paid labels: after an interruption, the same call continues.
+        labels: A file that keeps paid labels: after an interruption, the same call continues. It
+            knows the account, the model, the mechanism, the budget and the inputs they are of; a
+            file of others is refused.
 
     Example:
         >>> from functools import partial
@@ -133,14 +133,15 @@ def distill(
     loader = DataLoader(TensorDataset(inputs[kept], answers[kept]), batch_size, shuffle=True)
     plain = not isinstance(student, lightning)
     trainer.fit(_taught(lightning, student, optimizer, loss) if plain else student, loader)
-    plan, budget = predictor.plan(), predictor.records.budget
-    cost = compose([replace(predictor.charge(), count=len(inputs))], budget.delta)
+    # Each was paid for in this account and by this mechanism, also those of the file.
+    delta = predictor.records.budget.delta
+    cost = compose([replace(predictor.charge(), count=len(inputs))], delta)
     return Distilled(
         student=student,
         labels=answers,
-        epsilon=min(cost.epsilon, budget.epsilon),
-        delta=budget.delta,
-        relation=plan.relation,
+        epsilon=cost.epsilon,
+        delta=delta,
+        relation=predictor.plan().relation,
     )
 
 
@@ -195,12 +196,8 @@ def _labelled(
     predictor: PrivatePredictorHooks, inputs: Tensor, batch_size: int, path: Path | None
 ) -> Tensor:
     """Label the inputs without a label; each label is kept as soon as it is charged."""
-    # All of it is public: inputs, records and mechanism.
-    made = (predictor.records.name, predictor.mechanism.identity(), digest(inputs))
-    mark = hashlib.sha256(repr(made).encode()).hexdigest()
-    paid = _resumed(mark, len(inputs), path)
-    if path is not None:
-        _keep({"labels": paid, "made": mark}, path)  # what cannot be kept must not be paid for
+    file = None if path is None else LabelFile(path, predictor, inputs)
+    paid = torch.empty(0, dtype=torch.int64) if file is None else file.resumed()
     missing, left = len(inputs) - len(paid), predictor.plan().queries_left
     if missing > left:
         raise BudgetExhaustedError(
@@ -211,14 +208,16 @@ def _labelled(
     starts = range(len(paid), len(inputs), batch_size)
     for start in starts:  # all of them, before any is paid for
         predictor.require_answerable(inputs[start : start + batch_size].to(device))
+    if file is not None:
+        file.begin(paid)
     for start in starts:
         try:
             labels = predictor.label(inputs[start : start + batch_size].to(device))
         except HoldoutError as error:
             raise type(error)(f"{error} {_told_of(len(paid), path)}".rstrip()) from None
         paid = torch.cat([paid, labels.cpu()])
-        if path is not None:
-            _keep({"labels": paid, "made": mark}, path)
+        if file is not None:
+            file.keep(paid)
     return paid
 
 
@@ -229,41 +228,6 @@ def _told_of(paid: int, path: Path | None) -> str:
     lost = "are lost: pass labels= to keep them as they are paid for"
     kept = f"are kept in {path}: the same call goes on from there"
     return f"The {paid:,} labels before this batch were charged and {kept if path else lost}."
-
-
-def _resumed(mark: str, count: int, path: Path | None) -> Tensor:
-    if path is None or not path.exists():
-        return torch.empty(0, dtype=torch.int64)
-    try:
-        stored = torch.load(path, weights_only=True)
-        usable = stored["made"] == mark and len(stored["labels"]) <= count
-    except Exception:  # cut off, or another program's
-        usable = False
-    if not usable:
-        raise InvalidArgumentError(
-            f"Expected {path} to hold labels of these inputs, these records and this mechanism, "
-            f"but it holds others'. Choose another file. Nothing was charged."
-        )
-    labels: Tensor = stored["labels"]
-    return labels
-
-
-def _keep(content: dict[str, Any], path: Path) -> None:
-    # A draft first, so that the file is never seen half written.
-    draft = path.with_name(f".{path.name}.{fresh_secret(8).hex()}.new")
-    try:
-        torch.save(content, draft)
-        os.replace(draft, path)
-    except (OSError, RuntimeError) as error:
-        failure = type(error).__name__
-    else:
-        return
-    finally:
-        draft.unlink(missing_ok=True)
-    raise InvalidArgumentError(
-        f"Expected to write labels to {path}, but the file system refused ({failure}). Choose a "
-        f"writable folder."
-    )
 
 
 def _taught(

@@ -32,6 +32,7 @@ Key = int | str | bytes
 Likeness = Literal["same", "by name", "another function", "other"]
 _MOST_RECORDS = 2**33  # beyond, their hashes fit in no memory
 _MASK = 2**64 - 1
+_PICKLED = "_code_as_pickled"
 
 
 @final
@@ -175,6 +176,22 @@ class Partition:
         cut = f"{self.num_parts} {parts} by {self._key_name}, seed {self.seed}"
         return f"{cut}; neighbours: {self.neighbours}"
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickle names a function; by the time it is read, other code may have that name.
+        return {**self.__dict__, _PICKLED: _code_of(self.key)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({name: state[name] for name in state if name != _PICKLED})
+        pickled, now = state.get(_PICKLED), _code_of(self.key)  # version 0.1.0 pickled none
+        if pickled is None or pickled["python"] != now["python"]:
+            return
+        if None not in (pickled["digest"], now["digest"]) and pickled != now:
+            raise InvalidArgumentError(
+                f"Expected the key function {self._key_name} as it was when this partition was "
+                f"pickled, but its code, defaults or closure are others: a record would be in two "
+                f"members. Restore the function, or make a new Partition and train anew."
+            )
+
     @property
     def _key_name(self) -> str:
         return qualified_name(self.key) if callable(self.key) else self.key
@@ -182,8 +199,7 @@ class Partition:
     @cached_property
     def _key_code(self) -> dict[str, str | None]:
         # Once: a closure may keep counts or a cache of its own.
-        python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        return {"digest": _code_digest(self.key), "python": python}
+        return _code_of(self.key)
 
     def _require_consistent(self) -> None:
         if self.key == "index" and self.relation == "add-remove":
@@ -229,6 +245,11 @@ class Partition:
 
     def _hashes(self, keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
         return _splitmix64(_words(keys) ^ _splitmix64(np.array([self.seed], dtype=np.uint64)))
+
+
+def _code_of(key: Any) -> dict[str, str | None]:
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return {"digest": _code_digest(key) if callable(key) else None, "python": python}
 
 
 def _code_digest(key: Any) -> str | None:

@@ -84,7 +84,7 @@ class PrivatePredictorHooks(nn.Module):
         Guarantee:
             All answers together are (epsilon, delta)-differentially private for the training
             records and the printed neighbouring relation, also when queries are chosen adaptively,
-            provided that members see nothing but their own part (``ensemble.verify_isolation``) and
+            provided that members see nothing but their own part (``verify_isolation`` tests it) and
             that only answers leave. The models themselves and their checkpoints stay as secret as
             the records.
 

@@ -98,6 +98,17 @@ class TrainingRecords:
             return self._account
         return self._attach(best_order(charge, self.budget.epsilon, self.budget.delta))
 
+    def find(self) -> str | None:
+        """Return the account's id if there is an account; makes none."""
+        copied = self._account or self._copied_from
+        if copied is None and self._ledger.find_records(self.name) is not None:
+            self._attach(math.inf)  # refused here if it is another account of that name
+        return self._account or self._copied_from
+
+    def mark(self, account: str, content: bytes) -> str:
+        """Return a mark of the account and some content that only this ledger can make."""
+        return self._ledger.records_mark(account, content)
+
     def pay(
         self,
         charge: Charge,
@@ -149,14 +160,12 @@ class TrainingRecords:
 
     def summary(self, charge: Charge) -> RecordsSummary:
         """Return the account's counters, or those it would start with for a charge."""
-        account = self._account or self._copied_from or self._ledger.find_records(self.name)
+        account = self.find()
         if account is None:
             order = best_order(charge, self.budget.epsilon, self.budget.delta)
             registration, capacity = self._registration(order), self._capacity(order)
             known = self._fingerprint is not None
             return RecordsSummary(self.name, registration, known, capacity, 0, 0, 0, 0)
-        if self._account is None and self._copied_from is None:
-            self._attach(math.inf)  # refused here if it is another account of that name
         return self._ledger.records_summary(account)
 
     def __copy__(self) -> "TrainingRecords":

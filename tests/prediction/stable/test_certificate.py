@@ -64,13 +64,39 @@ def assigned(model):
     model.load_state_dict({"weights": model.weights.half()}, strict=False, assign=True)
 
 
+def rounded_and_back(model):
+    model.weights.data = model.weights.data.float().double()
+
+
+def swapped(model):
+    kept = model.weights.data.clone()
+    kept[0, 1] = -kept[0, 1]
+    model.weights.data = kept
+
+
+def written_into_their_storage(model):
+    model.weights.untyped_storage()[0] ^= 1
+
+
+def scaled_by_a_parametrisation(model):
+    class Doubled(torch.nn.Module):
+        def forward(self, weights):
+            return 2 * weights
+
+    torch.nn.utils.parametrize.register_parametrization(model, "weights", Doubled())
+
+
+def of_fewer_features(model):
+    model.weights.data = model.weights.data[:, :3]
+
+
 def of_another_problem(model):
     model.problem = problem_of(regularisation=0.5)
 
 
 CHANGES = [
     edited_in_place, edited_behind_its_version, replaced, in_half_precision, loaded_in_part,
-    assigned,
+    assigned, rounded_and_back, swapped, written_into_their_storage, of_fewer_features,
 ]  # fmt: skip
 
 
@@ -94,6 +120,71 @@ def test_the_certificate_is_for_one_problem(model):
     assert not model.certified
     with pytest.raises(InvalidArgumentError, match="not certified"):
         model(records(PROBLEM)[0])
+
+
+def test_weights_behind_a_parametrisation_answer_nothing(model):
+    predictor = predictor_of(model)
+    scaled_by_a_parametrisation(model)
+    with pytest.raises(InvalidArgumentError, match="not certified"):
+        predictor(records(PROBLEM)[0][:3])
+    assert predictor.status().queries == 0
+
+
+def test_weights_of_another_problem_are_refused_when_they_are_loaded(model):
+    for strict in (True, False):
+        fresh = StableModel(problem_of(regularisation=0.5), 4)
+        with pytest.raises(HoldoutMismatchError, match="the problem they were trained for"):
+            fresh.load_state_dict(model.state_dict(), strict=strict)
+        assert not fresh.certified
+    other = fit_stable_model(records(PROBLEM), problem_of(regularisation=0.5))
+    with pytest.raises(HoldoutMismatchError, match="would not protect"):
+        predictor_of(other)
+
+
+def test_a_model_that_gets_another_problem_answers_nothing(model):
+    """Certified for it, its scores move by more than the predictor's noise covers."""
+    weaker = problem_of(regularisation=0.001)
+    other = fit_stable_model(records(weaker), weaker)
+    predictor = predictor_of(model)
+    model.problem = weaker
+    model.load_state_dict(other.state_dict())
+    assert model.certified
+    with pytest.raises(HoldoutMismatchError, match="would not protect"):
+        predictor(records(PROBLEM)[0][:3])
+    assert predictor.status().queries == 0
+
+
+def test_a_certificate_does_not_move_to_other_weights(model):
+    """Also not to those of a neighbouring data set, certified themselves."""
+    x, y = records(PROBLEM)
+    other = fit_stable_model((torch.cat([x[:1] + 1, x[1:]]), y), PROBLEM)
+    mixed = {**model.state_dict(), "weights": other.weights}
+    fresh = StableModel(PROBLEM, 4)
+    with pytest.raises(HoldoutMismatchError, match="not certified and answers nothing"):
+        fresh.load_state_dict(mixed)
+    assert refuses(fresh)
+    fresh.load_state_dict(other.state_dict())
+    assert predictor_of(fresh)(x[:3]).shape == (3,)
+
+
+def test_hooks_do_not_change_the_certified_scores(model):
+    x = records(PROBLEM)[0]
+    plain = torch.cat(list(model.output_chunks(x)))
+    model.register_forward_hook(lambda module, inputs, scores: 1000 * scores)
+    model.register_forward_pre_hook(lambda module, inputs: (1000 * inputs[0],))
+    assert torch.equal(torch.cat(list(model.output_chunks(x))), plain)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model))],
+    ids=["deep", "shallow", "pickle"],
+)
+def test_copies_are_certified_and_noticed_when_they_are_changed(model, way):
+    copied = way(model)
+    assert predictor_of(copied)(records(PROBLEM)[0][:3]).shape == (3,)
+    edited_in_place(copied)
+    assert refuses(copied)
 
 
 def test_changed_back_it_is_certified_again(model):

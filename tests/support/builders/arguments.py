@@ -319,6 +319,8 @@ BY_PLACE = {
     "Ledger.charges:account": records_account,
     "Ledger.records:account": records_account,
     "Ledger.records_summary:account": records_account,
+    "Ledger.records_mark:account": records_account,
+    "Ledger.records_mark:content": one_of(b"content"),
     "verify:url": lambda g: shared_ledger().address,
     "reask:holdout": lambda g: shared_holdout(),
     "reask:values": one_of(lambda model, batch: batch[1]),

@@ -19,7 +19,8 @@ from torch_holdout._shared.locks import OwnLock, without_lock
 from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.prediction.ensemble.data import PartitionedBatch, ReadsBatches
-from torch_holdout.prediction.ensemble.isolation import Isolation, verified_isolation
+from torch_holdout.prediction.ensemble.isolation import Isolation
+from torch_holdout.prediction.ensemble.loop_isolation import verified_isolation
 from torch_holdout.prediction.ensemble.members import (
     Backend,
     Loss,
@@ -36,6 +37,7 @@ from torch_holdout.prediction.ensemble.optimizers import (
     clip_member_norms,
     require_apart,
 )
+from torch_holdout.prediction.ensemble.parts_mark import KnowsParts
 from torch_holdout.prediction.ensemble.probing import Choice, Probe, Prober
 from torch_holdout.prediction.ensemble.requirements import (
     other_batches,
@@ -45,19 +47,17 @@ from torch_holdout.prediction.ensemble.requirements import (
     require_parts,
     require_scheduler,
     require_separate_members,
-    require_stored_parts,
 )
 from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.partition import Partition
 from torch_holdout.prediction.plain_inputs import outside_graphs, require_plain_inputs
 
-_CHECKPOINT = "torch_holdout_ensemble"
 _Result = TypeVar("_Result")
 _making = OwnLock()
 
 
-class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
+class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
     """Train one model on each part of the data, for either Lightning package."""
 
     trainer: Any  # Lightning's, as the next two
@@ -210,10 +210,13 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
         replacement: Any = None,
         trainer_options: dict[str, Any] | None = None,
     ) -> Isolation:
-        """Prove on this model, loss, optimizer and data that one record changes one member.
+        """Test the training loop: one record, replaced as it is served, changes one member.
 
         Two copies are trained for a few steps, one with a record replaced; all other members must
-        be equal bit for bit: parameters, buffers and optimizer state.
+        be equal bit for bit: parameters, buffers and optimizer state. What was made from all the
+        records before, as class weights or a normalisation, and the Trainer's callbacks, unless
+        they are among the options, are not seen: ``prediction.verify_isolation(build, records)``
+        makes everything anew and tests that too.
 
         Args:
             datamodule: The ``PartitionedDataModule``.
@@ -293,19 +296,6 @@ class PartitionedEnsembleHooks(nn.Module, ReadsBatches, Voters):
             clip_member_norms(self.members.parameters(), self.clip_norm)
         if gradient_clip_val:
             torch.nn.utils.clip_grad_value_(self.members.parameters(), gradient_clip_val)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store the partition with the weights."""
-        checkpoint[_CHECKPOINT] = {
-            "partition": self.partition.identity(),
-            "num_outputs": self.num_outputs,
-        }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raise unless the weights belong to this partition."""
-        stored = checkpoint.get(_CHECKPOINT, {})
-        require_stored_parts(self.partition, stored.get("partition"))
-        self.num_outputs = stored.get("num_outputs") or self.num_outputs
 
     def own_members(self, members: range, *, whole: bool) -> None:
         """Set which members the tensors hold, after a strategy has cut or joined them."""

@@ -9,6 +9,7 @@ from torch import nn
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.prediction.ensemble.data import PartitionedDataHooks, ShardsMembers
 from torch_holdout.prediction.ensemble.members import Loss
+from torch_holdout.prediction.ensemble.places import Places
 from torch_holdout.prediction.ensemble.probing import IGNORED
 from torch_holdout.prediction.partition import Partition
 
@@ -100,6 +101,19 @@ def require_stored_parts(partition: Partition, stored: object) -> None:
         raise InvalidArgumentError(
             f"Expected a checkpoint of the same partition ({partition}), but it has {what}: "
             f"trained on, a record would be in two members. Pass the Partition it was trained with."
+        )
+
+
+def require_places(known: Places, served: Places) -> None:
+    """Raise if a record that members know is served to others now."""
+    if known.contradict(served):
+        raise InvalidArgumentError(
+            "Expected every record in the part it was in before, but one that the members know is "
+            "in another now, and would be in two members: the records came in another order, or "
+            'one was removed, under key="index", or `keys` are those of other records. Pass the '
+            "records and keys as in the first fit (a key that is a record's id lets records come "
+            "and go), or train a new ensemble. Which record it is, is withheld: records are "
+            "private."
         )
 
 

@@ -180,6 +180,11 @@ class StableERM(PredictionMechanism):
                 f"protect that model's records: build it with `model.problem`."
             )
 
+    def total_table(self, voters: Voters, inputs: Any) -> Tensor:
+        """Return the levels of the model's scores. Raw."""
+        self.require_voters(voters)  # again: it may have got another problem since
+        return super().total_table(voters, inputs)
+
     def table(self, outputs: Tensor) -> Tensor:
         """Return the levels [B, K] of the scores [1, B, K]; a score that is not a number is 0."""
         expected = (1, self.problem.num_outputs)
