@@ -10,6 +10,9 @@ import numpy as np
 import torch
 
 from torch_holdout._noise.fixed import derived_seed
+from torch_holdout._shared.locks import OwnLock
+
+lending = OwnLock()  # of threads that answer: two that overlap would put back each other's states
 
 
 @contextmanager

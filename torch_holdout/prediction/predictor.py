@@ -334,10 +334,12 @@ class PrivatePredictorHooks(nn.Module):
 
     def _setting(self, table: Tensor | None) -> Setting:
         with lock_of(self):
-            declared = outputs = self._declared_outputs or self._voters.num_outputs
+            known = self._voters.num_outputs
+            declared = self._declared_outputs or known
             shown = None if table is None else self.mechanism.num_outputs(table)
+            outputs = shown or known or declared
             if shown is not None:
-                outputs, self._declared_outputs = shown, declared or shown
+                self._declared_outputs = declared or shown
         if outputs is None:
             raise InvalidArgumentError(
                 "Expected a known number of classes, which decides the cost of a query. Fit or "

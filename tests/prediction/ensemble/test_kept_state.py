@@ -4,9 +4,11 @@ A model that keeps something in a plain attribute in eval mode hands it to the n
 record moved five of six votes (a log ratio of 2.90 where .922 was charged).
 """
 
+import ctypes
 import functools
 import itertools
 import threading
+import weakref
 from collections import Counter, OrderedDict, deque
 from typing import ClassVar
 
@@ -14,6 +16,7 @@ import pytest
 import torch
 import torch_holdout as th
 from torch import nn
+from torch.nn.utils import prune
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction import Partition, PrivacyBudget, SoftMajority
 from torch_holdout.prediction.ensemble.members import output_chunks, stack_members
@@ -61,6 +64,12 @@ def assigned(compute):
 class Box:
     def __init__(self):
         self.value = 0
+
+
+class Named(list):
+    """A container with an attribute of its own."""
+
+    value = 0
 
 
 class SlottedBox:
@@ -131,6 +140,10 @@ KEEPING = {
     "an object": (attribute(Box), left(lambda b, s: setattr(b.kept, "value", b.kept.value + 1))),
     "an object with slots": (
         attribute(SlottedBox),
+        left(lambda b, s: setattr(b.kept, "value", b.kept.value + 1)),
+    ),
+    "a container's attribute": (
+        attribute(Named),
         left(lambda b, s: setattr(b.kept, "value", b.kept.value + 1)),
     ),
     "an iterator": (attribute(itertools.count), left(lambda b, s: next(b.kept))),
@@ -217,6 +230,122 @@ def test_validation_refuses_it_too(tmp_path):
     assert predictor.status().queries == holdout.status().queries == 0
 
 
+class Hiding(nn.Module):
+    """Scores, shifted by the largest of the call before, which is kept where nobody can look."""
+
+    last = 0.0
+
+    def __init__(self, write, read):
+        super().__init__()
+        self.layer, self.write, self.read = nn.Linear(4, 3), write, read
+
+    def forward(self, x):
+        scores, before = self.layer(x), float(self.read())
+        self.write(float(scores.detach().max()))
+        return scores + before
+
+
+def in_a_class():
+    return Hiding(lambda value: setattr(Hiding, "last", value), lambda: Hiding.last)
+
+
+def in_a_foreign_object():
+    place = ctypes.c_double(0.0)
+    return Hiding(functools.partial(setattr, place, "value"), lambda: place.value)
+
+
+def in_a_weak_reference():
+    place = weakref.ref(KEPT)
+    return Hiding(lambda value: setattr(place(), "value", value), lambda: place().value)
+
+
+KEPT = Box()
+
+
+@pytest.mark.parametrize("model", [in_a_class, in_a_foreign_object, in_a_weak_reference])
+def test_a_model_whose_outputs_tell_that_it_keeps_something_is_refused(model):
+    predictor = make(Loud(), ensemble=ensemble(model, PARTS, num_outputs=3))
+    with pytest.raises(InvalidArgumentError, match=r"what the model.*Nothing was charged"):
+        predictor(queries(3))
+    assert predictor.status().queries == 0
+
+
+class Holding(nn.Module):
+    """Scores, divided by the size of the weights, by way of something that holds the model."""
+
+    def __init__(self, hold):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        hold(self)
+
+    def forward(self, x):
+        return self.divided(self.layer(x))
+
+
+def divided(model, scores):
+    return scores / model.layer.weight.norm()
+
+
+class Apart:
+    """It cannot be copied, because of its lock."""
+
+    def __init__(self, model):
+        self.model, self.lock = model, threading.Lock()
+
+    def __call__(self, scores):
+        return divided(self.model, scores)
+
+
+def by_a_closure(model):
+    model.divided = lambda scores: divided(model, scores)
+
+
+def by_a_default(model):
+    model.divided = lambda scores, model=model: divided(model, scores)
+
+
+def by_a_partial(model):
+    model.divided = functools.partial(lambda scores: divided(model, scores))
+
+
+def by_a_hook(model):
+    model.divided = lambda scores: scores
+    model.layer.register_forward_hook(lambda layer, given, scores: divided(model, scores))
+
+
+def by_a_weak_reference(model):
+    holder = weakref.ref(model)
+    model.divided = lambda scores: divided(holder(), scores)
+
+
+def by_an_object(model):
+    vars(model)["divided"] = Apart(model)
+
+
+@pytest.mark.parametrize("hold", [by_a_closure, by_a_default, by_a_partial, by_a_hook])
+@backends
+def test_a_function_that_holds_the_model_computes_with_the_member(hold, backend):
+    """The copy that is asked had closures of the stack: one member's weights moved all outputs."""
+    found = ensemble(lambda: Holding(hold), PARTS, backend=backend)
+    before = found.member_outputs(queries(5))
+    weight = found.members.layer.weight[3].detach()
+    alone = nn.functional.linear(queries(5), weight, found.members.layer.bias[3].detach())
+    assert torch.allclose(before[3], alone / weight.norm())
+    with torch.no_grad():
+        found.members.layer.weight[1] += 3
+    moved = (before != found.member_outputs(queries(5))).flatten(1).any(dim=1).tolist()
+    assert moved == [False, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("hold", [by_a_weak_reference, by_an_object])
+def test_a_model_that_reaches_the_weights_of_all_members_is_refused(hold):
+    predictor = make(Loud(), ensemble=ensemble(lambda: Holding(hold), PARTS, num_outputs=3))
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match="what the model"):
+            predictor(queries(3))
+    assert predictor.status().queries == 0
+
+
 class Jealous(nn.Module):
     """The attack: scores that turn round once a member with a large weight was asked."""
 
@@ -298,6 +427,12 @@ def spectral_norm():
     return nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 3)))
 
 
+def pruned():
+    layer = nn.Linear(4, 3)
+    prune.random_unstructured(layer, "weight", 0.3)
+    return nn.Sequential(layer)
+
+
 def parametrised():
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
 
@@ -316,7 +451,8 @@ def normalised():
 
 
 ACCEPTED = [
-    Caching, Calling, Clamping, weight_norm, spectral_norm, parametrised, Recurrent, normalised
+    Caching, Calling, Clamping, weight_norm, spectral_norm, pruned, parametrised, Recurrent,
+    normalised,
 ]  # fmt: skip
 
 

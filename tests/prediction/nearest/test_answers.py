@@ -44,6 +44,16 @@ def test_answers_are_charged_and_right():
     assert "adding or removing one record, buys" in str(predictor.plan())
 
 
+@pytest.mark.parametrize("declared", [2, 4])
+def test_another_number_of_classes_than_the_records_have_is_refused_before_a_charge(declared):
+    """A label beyond the counts would raise: an answer without noise."""
+    predictor = make_predictor(SHARP, num_outputs=declared)
+    for act in (lambda: predictor(clusters(4)[0]), predictor.plan):
+        with pytest.raises(InvalidArgumentError, match=r"gave 3\. Nothing was charged"):
+            act()
+    assert make_predictor(SHARP).status().queries == 0
+
+
 def test_a_budget_buys_what_the_plan_says():
     predictor = make_predictor(budget=PrivacyBudget(epsilon=1.0, delta=1e-5))
     bought = predictor.plan().queries

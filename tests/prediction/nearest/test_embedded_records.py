@@ -4,6 +4,7 @@ import copy
 import io
 import logging
 import pickle
+import traceback
 
 import pytest
 import torch
@@ -262,3 +263,14 @@ def test_rules_of_the_arguments():
     with pytest.raises(InvalidArgumentError, match="function"):
         EmbeddedRecords(torch.zeros(3), num_classes=2)
     assert NeighbourVotes(rate=1, k=5, sigma=3).reach == 5
+
+
+@pytest.mark.parametrize("remove", ["remove", "remove_users"])
+def test_an_error_of_removing_carries_no_names_of_others(remove):
+    records = EmbeddedRecords(nn.Identity(), num_classes=2)
+    records.add(torch.eye(2), [0, 1], ids=["secret", "other"], users=["secret", "other"])
+    with pytest.raises(InvalidArgumentError, match="is not there") as caught:
+        getattr(records, remove)(["stranger"])
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)][1:]
+    assert frames
+    assert not any("secret" in repr(frame.f_locals) for frame in frames)

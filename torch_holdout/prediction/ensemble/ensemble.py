@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
+from torch_holdout._noise.generators import lending
 from torch_holdout._shared.checks import (
     require_between,
     require_choice,
     require_instance,
     require_whole,
 )
-from torch_holdout._shared.locks import OwnLock, without_lock
+from torch_holdout._shared.locks import without_lock
 from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.prediction.ensemble.data import PartitionedBatch, ReadsBatches
@@ -54,7 +55,6 @@ from torch_holdout.prediction.partition import Partition
 from torch_holdout.prediction.plain_inputs import outside_graphs, require_plain_inputs
 
 _Result = TypeVar("_Result")
-_making = OwnLock()
 
 
 class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
@@ -311,7 +311,7 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
         if self._answering is None or not self._answering.is_like(self.members):
             # Not in Trainer.predict's inference mode, in which tensors stay read-only; one thread
             # at a time, because making models borrows the global generators.
-            with torch.inference_mode(False), _making:
+            with torch.inference_mode(False), lending:
                 self._answering = self._twin()
         return self._answering
 

@@ -5,21 +5,24 @@ attribute in eval mode is there for the next member: one record would move sever
 and buffers are each member's own, and are put back after every call.
 """
 
+import contextlib
 import functools
 import hashlib
 import types
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from torch_holdout._fingerprints.hashing import digest
+from torch_holdout._noise.generators import lending, lent_generators
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.working_copy import copied, copied_inputs
 
@@ -58,11 +61,12 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
     Two members with fresh, public weights are asked, the first one twice. An attribute that is
     filled at the first call (a table of positions) is accepted if the second call leaves it alone
     and the other member's is equal; so are the weights that torch's ``weight_norm``,
-    ``spectral_norm`` and recurrent layers compute before every call.
+    ``spectral_norm``, ``prune`` and recurrent layers compute before every call.
 
     Looked at are the attributes of all modules, through containers, objects, hooks and closures.
-    Class attributes, globals and the inside of foreign objects cannot be seen, only that the second
-    member's outputs depend on the first; nor can what a model keeps for other inputs or weights.
+    Class attributes, globals and the inside of foreign objects cannot be seen, only that a member's
+    outputs change because the other one was asked, or has other weights; nor can what a model keeps
+    for other inputs or weights.
 
     Args:
         twins: Two members, stacked.
@@ -82,8 +86,8 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
     """
     one, other, third = (copied(twins).eval() for _ in range(3))
     called = functools.partial(_called, twins, x)
-    before = _contents(one)
-    calls = [called(one, 0)]
+    before, alone = _contents(one), called(third, 1)
+    calls = [alone, called(one, 0)]
     first = _contents(one)
     calls.append(called(one, 0))
     pairs = [(before, _contents(other)), (first, _contents(one))]  # both copies share it; counted
@@ -96,8 +100,9 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         if state.get(place) != later.get(place)
     ]
     kept = _told(dict(twins.named_modules()), *places[0]) if places else ""
-    fresh, again, late = calls[-1].output, called(third, 1).output, called(one, 1).output
-    if not kept and _agree(fresh, again) and not _agree(fresh, late):  # else they are random
+    with _changed(twins, 0):  # something may hold the stack of all members instead of the copy
+        later = [calls[-1], called(third, 1), called(one, 1)]
+    if not kept and not all(_agree(alone.output, call.output) for call in later):
         kept = f"what the model ({type(twins).__name__}) returns later, by something not in sight"
     return Trial(written=frozenset().union(*(call.written for call in calls)), kept=kept)
 
@@ -109,13 +114,30 @@ class _Call:
 
 
 def _called(twins: nn.Module, x: Any, module: nn.Module, member: int) -> _Call:
-    """Ask one member by a copy; return which tensors it wrote into, and its output."""
+    """Ask one member by a copy; return which tensors it wrote into, and its output.
+
+    Random numbers are the same each time.
+    """
     tensors = {**dict(twins.named_parameters()), **dict(twins.named_buffers())}
     own = {name: value[member].clone() for name, value in tensors.items()}
-    with torch.no_grad():
+    with torch.no_grad(), lending, lent_generators("trial"):
         output = functional_call(module, dict(own), (copied_inputs(x),))
     changed = {name for name, value in tensors.items() if not torch.equal(own[name], value[member])}
     return _Call(changed, output)
+
+
+@contextlib.contextmanager
+def _changed(twins: nn.Module, member: int) -> Iterator[None]:
+    """Give one member other weights for a while."""
+    rows = [value.detach()[member] for value in twins.parameters()]
+    before = [row.clone() for row in rows]
+    try:
+        for row in rows:
+            row += 1
+        yield
+    finally:
+        for row, own in zip(rows, before, strict=True):
+            row.copy_(own)
 
 
 def _agree(one: Any, other: Any) -> bool:
@@ -150,6 +172,7 @@ def _computed_anew(module: nn.Module) -> set[str]:
     """Return attributes that torch itself computes from the weights before every call."""
     hooks = module._forward_pre_hooks.values()
     names = {hook.name for hook in hooks if isinstance(hook, WeightNorm | SpectralNorm)}
+    names |= {hook._tensor_name for hook in hooks if isinstance(hook, BasePruningMethod)}
     lists = {"_flat_weights", "_flat_weight_refs"} if isinstance(module, nn.RNNBase) else set()
     return names | lists
 
@@ -170,23 +193,30 @@ def _feed(hasher: Any, value: Any, seen: dict[int, str]) -> None:
 
 def _parts(value: Any) -> list[Any] | None:
     """Return what a value is made of, or None if it is a leaf."""
-    if isinstance(value, Mapping):
-        return [part for pair in value.items() for part in pair]
-    if isinstance(value, list | tuple | deque):
-        return list(value)
-    if isinstance(value, set | frozenset):
-        return sorted(digest(part, lenient=True) for part in value)
+    if isinstance(value, Tensor | type | types.ModuleType) or hasattr(value, "__array__"):
+        return None
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     if isinstance(value, types.FunctionType):
         return [*map(_inside, value.__closure__ or ()), value.__defaults__, vars(value)]
-    if isinstance(value, Tensor | type | types.ModuleType) or hasattr(value, "__array__"):
-        return None
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    kept = [getattr(value, name, None) for name in slots if isinstance(name, str)]
-    return [*kept, getattr(value, "__dict__", {})] if kept or hasattr(value, "__dict__") else None
+    attributes = _attributes(value)
+    if isinstance(value, Mapping):
+        return [*(part for pair in value.items() for part in pair), *attributes]
+    if isinstance(value, list | tuple | deque):
+        return [*value, *attributes]
+    if isinstance(value, set | frozenset):
+        return [*sorted(digest(part, lenient=True) for part in value), *attributes]
+    return attributes or None
+
+
+def _attributes(value: Any) -> list[Any]:
+    """Return what an object has in its dictionary and in slots."""
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for given in slots for name in ([given] if isinstance(given, str) else given)]
+    kept = [getattr(value, name, None) for name in names if not name.startswith("__")]
+    return [*([vars(value)] if hasattr(value, "__dict__") else []), *kept]
 
 
 def _inside(cell: Any) -> Any:

@@ -1,9 +1,11 @@
 """Copies of a stacked module and of queries to compute with; the originals are never changed."""
 
+import contextlib
 import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from types import FunctionType
+from functools import partial
+from types import CellType, FunctionType
 from typing import Any, TypeVar, final
 
 import torch
@@ -12,8 +14,7 @@ from torch.utils._pytree import tree_map
 
 _Result = TypeVar("_Result")
 _INNER = ("_parameters", "_buffers", "_modules")
-_CONTAINERS = {dict, OrderedDict, list, set, deque}
-_SHARED = {type(None), bool, int, float, str, type, FunctionType, torch.dtype, nn.Parameter, Tensor}
+_SHARED = {type(None), bool, int, float, str, type, torch.dtype, nn.Parameter, Tensor}
 
 
 @final
@@ -66,8 +67,8 @@ class WorkingCopy:
 def copied(module: nn.Module) -> nn.Module:
     """Return a copy of a module whose tensors are those of the module.
 
-    Attributes are copied through lists, dictionaries and modules; objects by ``copy.deepcopy``, or
-    shared where they cannot be copied.
+    Attributes are copied through lists, dictionaries, modules and what functions hold; objects by
+    ``copy.deepcopy``, or shared where they cannot be copied.
 
     Example:
         >>> stack = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
@@ -118,10 +119,9 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         return memo[id(value)]
     if isinstance(value, nn.Module):
         return _copied_module(value, memo)
-    if type(value) is tuple:
-        return tuple([_copied(part, memo) for part in value])
-    if type(value) in _CONTAINERS:
-        return _copied_container(value, memo)
+    copies = _COPIES.get(type(value))
+    if copies is not None:
+        return copies(value, memo)
     try:
         return copy.deepcopy(value, memo)
     except Exception:
@@ -139,3 +139,39 @@ def _copied_container(value: Any, memo: dict[int, Any]) -> Any:
             _copied(part, memo) for part in value
         )
     return new
+
+
+def _copied_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    """Return a function made inside of a model: its closure holds the model, and now the copy."""
+    held = [*(function.__closure__ or ()), function.__defaults__, function.__kwdefaults__]
+    if not any(held):
+        return function
+    filled = [cell for cell in function.__closure__ or () if id(cell) not in memo]
+    cells = tuple(memo.setdefault(id(cell), CellType()) for cell in function.__closure__ or ())
+    new = FunctionType(function.__code__, function.__globals__, function.__name__, None, cells)
+    memo[id(function)] = new
+    for cell in filled:
+        with contextlib.suppress(ValueError):  # still empty
+            memo[id(cell)].cell_contents = _copied(cell.cell_contents, memo)
+    new.__defaults__ = _copied(function.__defaults__, memo)
+    new.__kwdefaults__ = _copied(function.__kwdefaults__, memo)
+    new.__qualname__ = function.__qualname__
+    vars(new).update(_copied(vars(function), memo))
+    return new
+
+
+def _copied_partial(value: "partial[Any]", memo: dict[int, Any]) -> "partial[Any]":
+    named = {name: _copied(part, memo) for name, part in value.keywords.items()}
+    return partial(_copied(value.func, memo), *_copied(value.args, memo), **named)
+
+
+def _copied_tuple(value: tuple[Any, ...], memo: dict[int, Any]) -> tuple[Any, ...]:
+    return tuple([_copied(part, memo) for part in value])
+
+
+_COPIES: dict[type, Callable[[Any, dict[int, Any]], Any]] = {
+    **dict.fromkeys((dict, OrderedDict, list, set, deque), _copied_container),
+    tuple: _copied_tuple,
+    partial: _copied_partial,
+    FunctionType: _copied_function,
+}

@@ -109,6 +109,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             more = self._place_records(codes, arriving.labels(), names, owners)
             self._replace(self._placed.with_records(more, by_user=self._by_user))
 
+    @without_frames
     def remove(self, ids: Sequence[Name] | Tensor) -> None:
         """Remove records by the names they were added with, all or none.
 
@@ -123,6 +124,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             gone = self._known("ids", ids, self._placed.ids)
             self._replace(self._placed.without(lambda name, _: name in gone, by_user=self._by_user))
 
+    @without_frames
     def remove_users(self, users: Sequence[Name] | Tensor) -> None:
         """Remove all records of some users, all or none.
 
