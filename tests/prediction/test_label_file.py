@@ -151,6 +151,20 @@ def test_a_file_of_something_else_is_refused(url, file, content):
     assert refused(predictor_of(url), file, "something else")
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        torch.tensor(1), torch.rand(40), torch.zeros(40, 2).long(), torch.zeros(40).bool(),
+        torch.full((40,), -2), torch.full((40,), 3), torch.zeros(40).long().to_sparse(), [0] * 40,
+    ],
+)  # fmt: skip
+def test_what_are_no_labels_is_refused_though_the_marks_are_right(url, file, labels):
+    predictor = predictor_of(url)
+    run(predictor, file)
+    torch.save({**torch.load(file), "labels": labels}, file)
+    assert refused(predictor, file, "something else")
+
+
 def test_a_budget_that_is_too_small_makes_no_account(url, file):
     """Its currency would be fixed for a mechanism that never answers."""
     predictor = predictor_of(url, rule=SoftMajority(eta=3.0))

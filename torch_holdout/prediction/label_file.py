@@ -18,6 +18,7 @@ from torch_holdout._fingerprints.hashing import digest
 from torch_holdout._fingerprints.weights import weights_fingerprint
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.mechanisms.base import NO_CONSENSUS
 from torch_holdout.prediction.predictor import PrivatePredictorHooks
 
 _VERSION = 2  # version 0.1.0 wrote no number
@@ -84,7 +85,7 @@ class LabelFile:
         try:
             stored = torch.load(self.path, weights_only=True)
             earlier = "made" in stored
-            usable = stored.get("version") == _VERSION and isinstance(stored["labels"], Tensor)
+            usable = stored.get("version") == _VERSION and self._are_labels(stored["labels"])
             usable = usable and isinstance(stored["marks"], dict) and "number" in stored
         except Exception:  # cut off, or another program's
             earlier = usable = False
@@ -98,6 +99,12 @@ class LabelFile:
             raise self._others("something else")
         content: dict[str, Any] = stored
         return content
+
+    def _are_labels(self, stored: Any) -> bool:
+        if not isinstance(stored, Tensor) or stored.dtype != torch.int64 or stored.ndim != 1:
+            return False
+        classes = self._predictor.plan().num_outputs
+        return bool(((stored >= NO_CONSENSUS) & (stored < classes)).all())
 
     def _made(self, account: str) -> dict[str, str]:
         """Return the marks of what labels are made from, by the name of each."""

@@ -4,6 +4,7 @@ A model that keeps something in a plain attribute in eval mode hands it to the n
 record moved five of six votes (a log ratio of 2.90 where .922 was charged).
 """
 
+import copy
 import ctypes
 import functools
 import itertools
@@ -21,6 +22,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction import Partition, PrivacyBudget, SoftMajority
 from torch_holdout.prediction.ensemble.members import output_chunks, stack_members
 from torch_holdout.prediction.ensemble.working_copy import copied
+from torch_holdout.prediction.mechanisms.votes import vote_table
 
 from support.builders.ensembles import ensemble
 from support.builders.loud import Loud
@@ -335,6 +337,19 @@ def test_a_function_that_holds_the_model_computes_with_the_member(hold, backend)
         found.members.layer.weight[1] += 3
     moved = (before != found.member_outputs(queries(5))).flatten(1).any(dim=1).tolist()
     assert moved == [False, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("hold", [by_a_closure, by_a_default, by_a_partial, by_a_hook])
+def test_a_deep_copy_computes_with_its_own_members(hold):
+    """Python's own leaves functions as they are: members of a copy were divided by the stack."""
+    found = ensemble(lambda: Holding(hold), PARTS)
+    outputs = found.member_outputs(queries(5))
+    again, votes = copy.deepcopy(found), found.votes_module()
+    with torch.no_grad():
+        found.members.layer.weight[1] += 3
+    assert torch.equal(again.member_outputs(queries(5)), outputs)
+    assert torch.equal(votes(queries(5)), vote_table(outputs))
+    assert not torch.equal(found.member_outputs(queries(5)), outputs)
 
 
 @pytest.mark.parametrize("hold", [by_a_weak_reference, by_an_object])

@@ -1,5 +1,7 @@
 """What an embedding must be is found out with made-up rows; what records do stays unsaid."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -221,3 +223,52 @@ def test_an_embedding_that_watches_what_is_computed_from_it_is_refused():
     watch.append(True)
     with pytest.raises(InvalidArgumentError, match="subclass"):
         make_predictor(records=records)(clusters(2)[0])
+
+
+def held_by_a_closure(net):
+    return lambda x: net(x)
+
+
+def held_by_a_default(net):
+    return lambda x, net=net: net(x)
+
+
+def held_by_a_partial(net):
+    return partial(nn.functional.linear, weight=net.weight)
+
+
+def held_by_a_method(net):
+    return net.forward
+
+
+def held_by_two(net):
+    return partial(lambda inner, x: inner(x), lambda x: net(x))
+
+
+def held_in_a_circle(net):
+    def one(x, again=False):
+        return other(x) if again else net(x)
+
+    def other(x):
+        return one(x)
+
+    return other
+
+
+HOLDING = [
+    held_by_a_closure, held_by_a_default, held_by_a_partial, held_by_a_method, held_by_two,
+    held_in_a_circle,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hold", HOLDING)
+def test_weights_that_a_function_holds_are_compared_before_each_query(hold):
+    net = nn.Linear(4, 3, bias=False)
+    predictor = make_predictor(records=make_records(embed=hold(net)))
+    predictor(clusters(2)[0])
+    with torch.no_grad():
+        net.weight += 0.1  # as a step of training on the records would
+    for _ in range(2):
+        with pytest.raises(HoldoutMismatchError, match="Nothing was charged"):
+            predictor(clusters(2)[0])
+    assert predictor.status().queries == 2

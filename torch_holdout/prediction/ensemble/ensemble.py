@@ -49,6 +49,7 @@ from torch_holdout.prediction.ensemble.requirements import (
     require_scheduler,
     require_separate_members,
 )
+from torch_holdout.prediction.ensemble.working_copy import deep_copied
 from torch_holdout.prediction.mechanisms.base import Voters
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.partition import Partition
@@ -200,7 +201,7 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
         members' weights.
         """
         self._require_whole()
-        return VoteCounter(copy.deepcopy(self.members)).eval()
+        return VoteCounter(deep_copied(self.members, {})).eval()
 
     def verify_isolation(
         self,
@@ -318,6 +319,12 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
     def __getstate__(self) -> dict[str, Any]:
         state = cast(dict[str, Any], super().__getstate__())  # type: ignore[no-untyped-call]
         return without_lock({name: state[name] for name in state if name != "_answering"})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        new = memo[id(self)] = object.__new__(type(self))
+        memo[id(self.members)] = deep_copied(self.members, memo)
+        new.__setstate__(copy.deepcopy(self.__getstate__(), memo))  # type: ignore[no-untyped-call]
+        return new
 
     def _require_whole(self) -> None:
         if self._partial:

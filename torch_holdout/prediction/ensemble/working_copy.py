@@ -64,8 +64,8 @@ class WorkingCopy:
                     attributes[name].update(content)
 
 
-def copied(module: nn.Module) -> nn.Module:
-    """Return a copy of a module whose tensors are those of the module.
+def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """Return a copy of a module whose tensors are those of the module, or their copies in ``memo``.
 
     Attributes are copied through lists, dictionaries, modules and what functions hold; objects by
     ``copy.deepcopy``, or shared where they cannot be copied.
@@ -76,8 +76,25 @@ def copied(module: nn.Module) -> nn.Module:
         >>> again[1] is stack[1], again[1].running_mean is stack[1].running_mean
         (False, True)
     """
-    new: nn.Module = _copied_module(module, {})
+    new: nn.Module = _copied_module(module, {} if memo is None else memo)
     return new
+
+
+def deep_copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """Return a copy with tensors of its own; ``copy.deepcopy`` would leave functions the old ones.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> layer.size = lambda layer=layer: layer.weight.norm()
+        >>> again = deep_copied(layer, {})
+        >>> with torch.no_grad():
+        ...     _ = again.weight.zero_()
+        >>> again.size().item(), layer.size().item() > 0
+        (0.0, True)
+    """
+    for tensor in (*module.parameters(), *module.buffers()):
+        copy.deepcopy(tensor, memo)
+    return copied(module, memo)
 
 
 def copied_inputs(x: Any) -> Any:
@@ -113,10 +130,10 @@ def _copied_module(module: nn.Module, memo: dict[int, Any]) -> Any:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in _SHARED or isinstance(value, Tensor):
-        return value
     if id(value) in memo:
         return memo[id(value)]
+    if type(value) in _SHARED or isinstance(value, Tensor):
+        return value
     if isinstance(value, nn.Module):
         return _copied_module(value, memo)
     copies = _COPIES.get(type(value))

@@ -5,6 +5,7 @@ Records are embedded one by one: the last bits of an embedding in a batch depend
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, final
 
 import torch
@@ -141,7 +142,29 @@ def _identity(embed: Embed) -> str:
 
 
 def _tensors(embed: Embed) -> list[Tensor]:
-    return [*embed.parameters(), *embed.buffers()] if isinstance(embed, nn.Module) else []
+    """Return the weights of a module, or of those that a function holds."""
+    tensors, waiting, seen = list[Tensor](), list[Any]([embed]), dict[int, Any]()
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, nn.Module):
+            tensors += [*held.parameters(), *held.buffers()]
+        elif isinstance(held, Tensor):
+            tensors.append(held)
+        elif id(held) not in seen:
+            seen[id(held)] = held
+            waiting += _held(held)
+    return tensors
+
+
+def _held(function: Any) -> list[Any]:
+    if isinstance(function, partial):
+        return [function.func, *function.args, *function.keywords.values()]
+    if isinstance(function, MethodType):
+        return [function.__func__, function.__self__]
+    if isinstance(function, FunctionType):
+        cells = function.__closure__ or ()
+        return [*(cell.cell_contents for cell in cells), *(function.__defaults__ or ())]
+    return []
 
 
 def _made_up(layout: Layout, device: torch.device) -> Tensor:
