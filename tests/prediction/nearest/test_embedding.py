@@ -164,7 +164,7 @@ def test_records_are_embedded_one_by_one_and_queries_together():
         return x.clone()
 
     records = add_to(embed)
-    assert sizes[-6:] == [1] * 6
+    assert sizes[-7:] == [1] * 6 + [3]  # and made-up rows, which must not have moved
     make_predictor(records=records)(clusters(9)[0])
     assert sizes[-1] == 9
 
@@ -223,6 +223,27 @@ def test_an_embedding_that_watches_what_is_computed_from_it_is_refused():
     watch.append(True)
     with pytest.raises(InvalidArgumentError, match="subclass"):
         make_predictor(records=records)(clusters(2)[0])
+
+
+class Triggered(nn.Module):
+    """Follows rows with large numbers only, which made-up rows have not."""
+
+    level = 0.0
+
+    def forward(self, x):
+        if float(x.max()) > 1:
+            self.level = float(x.max())
+        return x - self.level
+
+
+def test_what_only_private_rows_leave_in_an_embedding_shows_in_public_rows():
+    records = EmbeddedRecords(Triggered(), num_classes=3)
+    records.add(torch.full((2, 4), 0.5), [0, 1], ids=[0, 1])
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match="changed from call to call"):
+            records.add(torch.full((2, 4), 5.0), [0, 1], ids=[2, 3])
+    records.remove([0, 1])
+    assert (records.nearest(torch.ones(1, 4), 3) == -1).all()
 
 
 def held_by_a_closure(net):

@@ -101,7 +101,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
             arriving = read_records(inputs, labels, self.num_outputs or 0, self.place.device)
             self._embedding.require_usable(self.embed, arriving.layout, self.place.device)
             codes = self._embedding.records(self.embed, arriving.rows)
-            self._embedding.require_unchanged(self.embed)
+            self._embedding.require_unmoved(self.embed, arriving.layout, self.place.device)
             absent: list[Name | None] = [None] * len(codes)
             names = absent if ids is None else names_of("ids", ids, len(codes))
             owners = absent if users is None else names_of("users", users, len(codes))

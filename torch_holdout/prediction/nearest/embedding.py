@@ -42,7 +42,7 @@ class Embedding:
     def __init__(self, dimensions: int | None = None, identity: str | None = None) -> None:
         self.dimensions = dimensions
         self.identity = identity
-        self._checked: set[Layout] = set()
+        self._checked: dict[Layout, Tensor] = {}  # the embeddings of made-up rows
         self._seen: TensorVersions | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -50,8 +50,10 @@ class Embedding:
 
     def require_usable(self, embed: Embed, layout: Layout, device: torch.device) -> None:
         """Raise unless made-up rows have embeddings that depend on the row alone."""
-        if layout not in self._checked:
-            dimensions = _require_stateless(embed, _made_up(layout, device))
+        made_up = self._checked.get(layout)
+        if made_up is None:
+            made_up = _require_stateless(embed, _made_up(layout, device))
+            dimensions = made_up.shape[1]
             if self.dimensions not in (None, dimensions):
                 raise InvalidArgumentError(
                     f"Expected embeddings of {self.dimensions} numbers, as of the records before, "
@@ -60,7 +62,15 @@ class Embedding:
                 )
             self.dimensions = dimensions
         self.require_unchanged(embed, look=True)
-        self._checked.add(layout)
+        self._checked[layout] = made_up
+
+    def require_unmoved(self, embed: Embed, layout: Layout, device: torch.device) -> None:
+        """Raise if private rows have left something in the embedding that moves public rows."""
+        self.require_unchanged(embed)
+        rows, before = _made_up(layout, device), self._checked[layout]
+        again = errors_by_type(lambda: _called(embed, rows), _refused_record)
+        if again.shape != before.shape or not _are_near(whole_numbers(again).cpu(), before):
+            raise _changing()
 
     def require_unchanged(self, embed: Embed, *, look: bool = False) -> None:
         """Raise if the weights are others than those the records were embedded with.
@@ -181,43 +191,53 @@ def _made_up(layout: Layout, device: torch.device) -> Tensor:
     return values.to(dtype).view(_MADE_UP, *shape).to(device)
 
 
-def _require_stateless(embed: Embed, rows: Tensor) -> int:
-    """Return the length of an embedding; raise unless it depends on its own row alone."""
+def _require_stateless(embed: Embed, rows: Tensor) -> Tensor:
+    """Return the rows' whole numbers, on the host; raise unless each depends on its own row alone.
 
-    def asked(inputs: Tensor) -> Tensor:
-        try:
-            embeddings = _called(embed, inputs.clone())
-        except Exception as error:  # of public rows: it may be shown
-            failure = f"{type(error).__name__}: {error}"
-        else:
-            require_plain_inputs(embeddings)
-            _require_embeddings(embeddings, len(inputs), None)
-            return embeddings.detach().clone()
-        raise InvalidArgumentError(
-            f"Expected `embed` to take batches of {list(inputs.shape)} {inputs.dtype}, but for "
-            f"made-up rows it raised {failure}. Nothing was added."
-        )
-
-    alone = torch.cat([asked(row[None]) for row in rows])
-    again = torch.cat([asked(row[None]) for row in rows.flip(0)]).flip(0)
-    # To the last bit: a state that moves slowly does not show in whole numbers at once.
+    Embeddings are compared to the last bit: a state that moves slowly does not show in whole
+    numbers at once.
+    """
+    alone = torch.cat([_asked(embed, row[None]) for row in rows])
+    again = torch.cat([_asked(embed, row[None]) for row in rows.flip(0)]).flip(0)
     if alone.dtype != again.dtype or not torch.allclose(alone, again, 0, 0, equal_nan=True):
-        raise InvalidArgumentError(
-            "Expected `embed` to give a row the same embedding each time, but for made-up rows it "
-            "changed from call to call: it draws random numbers or keeps state, and then one "
-            "record would move the embeddings of others. Switch that off. Nothing was added."
-        )
-    together = asked(rows)
-    # A last bit may decide a rounding.
-    if together.shape != alone.shape or bool(
-        ((whole_numbers(together) - whole_numbers(alone)).abs() > 1).any()
-    ):
+        raise _changing()
+    together = whole_numbers(_asked(embed, rows)).cpu()
+    if not _are_near(together, whole_numbers(alone).cpu()):
         raise InvalidArgumentError(
             "Expected `embed` to treat the rows of a batch independently, but for made-up rows an "
             "embedding depends on the other rows: records, which are embedded one by one, and "
             "queries in a batch would not match. Use fixed statistics. Nothing was added."
         )
-    return alone.shape[1]
+    return together
+
+
+def _asked(embed: Embed, rows: Tensor) -> Tensor:
+    """Return the embeddings of public rows."""
+    try:
+        embeddings = _called(embed, rows.clone())
+    except Exception as error:  # of public rows: it may be shown
+        failure = f"{type(error).__name__}: {error}"
+    else:
+        require_plain_inputs(embeddings)
+        _require_embeddings(embeddings, len(rows), None)
+        return embeddings.detach().clone()
+    raise InvalidArgumentError(
+        f"Expected `embed` to take batches of {list(rows.shape)} {rows.dtype}, but for made-up "
+        f"rows it raised {failure}. Nothing was added."
+    )
+
+
+def _are_near(one: Tensor, other: Tensor) -> bool:
+    # A last bit, which threads and other rows may change, may decide a rounding.
+    return one.shape == other.shape and not bool(((one - other).abs() > 1).any())
+
+
+def _changing() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "Expected `embed` to give a row the same embedding each time, but for made-up rows it "
+        "changed from call to call: it draws random numbers or keeps state, and then one "
+        "record would move the embeddings of others. Switch that off. Nothing was added."
+    )
 
 
 def _require_embeddings(embeddings: Any, count: int | None, dimensions: int | None) -> None:
