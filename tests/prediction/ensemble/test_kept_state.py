@@ -272,6 +272,49 @@ def test_a_model_whose_outputs_tell_that_it_keeps_something_is_refused(model):
     assert predictor.status().queries == 0
 
 
+class Chosen(nn.Module):
+    """Adds what the member before has left, for queries of large numbers only."""
+
+    def __init__(self, left):
+        super().__init__()
+        self.layer, self.left = nn.Linear(4, 3), left()
+
+    def forward(self, x):
+        scores = self.layer(x)
+        if float(x.max()) > 50:
+            before = sum(self.left, 0.0)
+            self.left.append(float(scores.sum()))
+            return scores + before
+        return scores
+
+
+class ChosenByAHook(nn.Sequential):
+    def __init__(self, left):
+        kept = left()
+        super().__init__(nn.Linear(4, 3))
+
+        def hook(layer, given, scores):
+            if float(given[0].max()) > 50:
+                kept.append(float(scores.sum()))
+            return scores + sum(kept, 0.0)
+
+        self[0].register_forward_hook(hook)
+
+
+@pytest.mark.parametrize("model", [Chosen, ChosenByAHook])
+@pytest.mark.parametrize("left", [list, deque, Named])
+def test_what_only_some_queries_leave_in_an_object_does_not_reach_the_next_member(model, left):
+    """The twin was tried with queries that leave nothing; then one moved all members."""
+    found = ensemble(lambda: model(left), PARTS, backend="loop")
+    found.member_outputs(queries(5))
+    x = 60 + queries(5)
+    before = found.member_outputs(x)
+    with torch.no_grad():
+        next(found.members.parameters())[1] += 1
+    moved = (before != found.member_outputs(x)).flatten(1).any(dim=1).tolist()
+    assert moved == [False, True, False, False, False, False]
+
+
 class Holding(nn.Module):
     """Scores, divided by the size of the weights, by way of something that holds the model."""
 

@@ -244,6 +244,7 @@ def output_chunks(
 
 
 def _outputs(working: WorkingCopy, rows: State, x: Any) -> Tensor:
+    working = working.fresh()
     x, own = copied_inputs(x), working.own(rows)
 
     def one(state: State) -> Any:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 _Result = TypeVar("_Result")
 _INNER = ("_parameters", "_buffers", "_modules")
+_EVERY = vars(nn.Module()).keys() - {*_INNER}  # attributes that every module has
 _SHARED = {type(None), bool, int, float, str, type, torch.dtype, nn.Parameter, Tensor}
 
 
@@ -24,8 +25,8 @@ class WorkingCopy:
     ``functional_call`` exchanges the weights of a module while it runs: other threads, a checkpoint
     or a fork at that time would find those of one member. They find the module that was copied.
     Attributes that a call assigns are put back after it; tensors that it may write into are copied
-    by ``own``. What a call changes inside of an object that is kept in an attribute stays until
-    this copy is dropped; ``kept_state.py`` refuses such models.
+    by ``own``. What a call changes inside of an object that is kept in an attribute is gone with
+    this copy: ``fresh`` returns another one if there are such objects.
 
     Example:
         >>> template = nn.Linear(2, 1)
@@ -39,11 +40,17 @@ class WorkingCopy:
 
     def __init__(self, template: nn.Module, written: Iterable[str]) -> None:
         self.module = copied(template).eval()
+        self._template = template
         self._written = {name for name, _ in template.named_buffers()} | {*written}
+        self._has_objects = any(map(_has_objects, template.modules()))
         self._kept = [
             (vars(module), {**vars(module)}, {name: {**vars(module)[name]} for name in _INNER})
             for module in self.module.modules()
         ]
+
+    def fresh(self) -> "WorkingCopy":
+        """Return a copy in whose objects no call has left anything."""
+        return WorkingCopy(self._template, self._written) if self._has_objects else self
 
     def own(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return members' tensors, those that a call may write into as copies."""
@@ -118,6 +125,17 @@ def _copied_leaf(leaf: Any) -> Any:
         return copy.deepcopy(leaf)  # an object with tensors, which torch does not look into
     except Exception:
         return leaf
+
+
+def _has_objects(module: nn.Module) -> bool:
+    """Whether a call could leave something inside of an attribute; torch's own layers do not."""
+    hooks = any(vars(module)[name] for name in _EVERY if isinstance(vars(module).get(name), dict))
+    kept = {} if type(module).__module__.startswith("torch.nn.") else vars(module)
+    return hooks or any(
+        type(value) not in _SHARED and not isinstance(value, Tensor)
+        for name, value in kept.items()
+        if name not in _EVERY and name not in _INNER
+    )
 
 
 def _copied_module(module: nn.Module, memo: dict[int, Any]) -> Any:
