@@ -50,4 +50,4 @@ def test_no_other_name_is_found():
 
 def test_few_names_are_exported():
     assert len(bounds.__all__) == 23
-    assert len(accounting.__all__) == 24
+    assert len(accounting.__all__) == 26
