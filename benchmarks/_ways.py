@@ -7,6 +7,7 @@ is not measured; the others' rules come from ``for_budget``.
 import contextlib
 import logging
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -130,20 +131,40 @@ def table() -> Task:
     )  # fmt: skip
 
 
-class Ensemble:
+class Votes(ABC):
+    """Answers that are a noisy vote of what holds the private records."""
+
+    split: Split
+    voters: Any
+
+    @abstractmethod
+    def rule(self, epsilon: float, queries: int) -> Any:
+        """Return the rule that a budget pays for."""
+
+    def accuracy(self, epsilon: float, queries: int) -> float:
+        """Return the mean probability of the right label."""
+        rule, split = self.rule(epsilon, queries), self.split
+        return float(expected_accuracy(self.voters, rule, split.x, split.y).mean())
+
+    def student(self, epsilon: float) -> float:
+        """Label the public inputs with all of a budget; return the accuracy of a student."""
+        return student_accuracy(self.split, self.voters, self.rule, epsilon)
+
+
+class Ensemble(Votes):
     """One network on each part, and a soft majority of their votes."""
 
     def __init__(self, split: Split) -> None:
         self.split, task = split, split.task
         parts = tp.Partition(num_parts=task.parts, key="index", seed=7)
-        self.members = PartitionedEnsemble(
+        self.voters = PartitionedEnsemble(
             partial(network, task), parts, loss=functional.cross_entropy,
             optimizer=partial(torch.optim.Adam, lr=3e-3), num_outputs=task.classes,
         )  # fmt: skip
         data = PartitionedDataModule(
             split.records, parts, batch_size=16, steps_per_epoch=task.steps
         )
-        fit(self.members, data)
+        fit(self.voters, data)
 
     def rule(self, epsilon: float, queries: int) -> Any:
         """Return the rule that a budget pays for."""
@@ -153,23 +174,14 @@ class Ensemble:
             num_classes=task.classes,
         )  # fmt: skip
 
-    def accuracy(self, epsilon: float, queries: int) -> float:
-        """Return the mean probability of the right label."""
-        rule, split = self.rule(epsilon, queries), self.split
-        return float(expected_accuracy(self.members, rule, split.x, split.y).mean())
 
-    def student(self, epsilon: float) -> float:
-        """Label the public inputs with all of a budget; return the accuracy of a student."""
-        return student_accuracy(self.split, self.members, self.rule, epsilon)
-
-
-class Neighbours:
+class Neighbours(Votes):
     """The nearest records vote; nothing is trained."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
-        self.records = tp.EmbeddedRecords(nn.Identity(), num_classes=split.task.classes)
-        self.records.add(*split.records.tensors)
+        self.voters = tp.EmbeddedRecords(nn.Identity(), num_classes=split.task.classes)
+        self.voters.add(*split.records.tensors)
 
     def rule(self, epsilon: float, queries: int) -> Any:
         """Return the rule that a budget pays for."""
@@ -178,15 +190,6 @@ class Neighbours:
             epsilon=epsilon, delta=DELTA, queries=queries, planned_records=task.private,
             num_classes=task.classes,
         )  # fmt: skip
-
-    def accuracy(self, epsilon: float, queries: int) -> float:
-        """Return the mean probability of the right label."""
-        rule, split = self.rule(epsilon, queries), self.split
-        return float(expected_accuracy(self.records, rule, split.x, split.y).mean())
-
-    def student(self, epsilon: float) -> float:
-        """Label the public inputs with all of a budget; return the accuracy of a student."""
-        return student_accuracy(self.split, self.records, self.rule, epsilon)
 
 
 class Stable:

@@ -3,11 +3,12 @@
 import math
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, TypeGuard, get_args
+from typing import Any, TypeGuard, TypeVar, cast, get_args
 
 from torch_holdout.errors import InvalidArgumentError
 
 _BEYOND = 2**1024  # no float is as large
+_Value = TypeVar("_Value")
 
 
 def is_finite(value: object) -> TypeGuard[float]:
@@ -74,7 +75,7 @@ def require_tolerance(value: object, largest: float = 1.0) -> None:
         )
 
 
-def plain_whole(value: object) -> object:
+def plain_whole(value: _Value) -> _Value:
     """Return any kind of whole number as Python's own, which cannot overflow; others as they are.
 
     Example:
@@ -82,7 +83,7 @@ def plain_whole(value: object) -> object:
         (True, 2.0, 7)
     """
     whole = _as_int(value)
-    return value if whole is None else whole
+    return value if whole is None else cast(_Value, whole)
 
 
 def require_whole(name: str, value: object, smallest: int, largest: int) -> None:

@@ -26,7 +26,7 @@ def fixed_subset(dataset: Dataset[Any], size: int, seed: int) -> Subset[Any]:
         True
     """
     total = require_length("dataset", dataset)
-    size, seed = plain_whole(size), plain_whole(seed)  # type: ignore[assignment]
+    size, seed = plain_whole(size), plain_whole(seed)
     require_whole("size", size, 1, total)
     require_whole("seed", seed, -(2**63), 2**64 - 1)
     return Subset(dataset, fixed_permutation(total, seed)[:size].tolist())

@@ -97,7 +97,7 @@ def split(
         with (display 0.2, seed 0, part rest), but got one of another cut of the same data ...
     """
     require_flag("check_duplicates", check_duplicates)
-    seed = plain_whole(seed)  # type: ignore[assignment]
+    seed = plain_whole(seed)
     require_whole("seed", seed, 0, 2**63 - 1)
     shares = _shares(display=display, vault=vault)
     size = _whole_size(dataset)
