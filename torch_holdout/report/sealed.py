@@ -8,6 +8,7 @@ from torch_holdout.bounds.sealed_certificate import RunFacts
 from torch_holdout.holdout.closing import ClosedValue, Closing
 from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.ledger import Recorded
+from torch_holdout.ledger.sealed_runs import lowest_free
 from torch_holdout.mechanisms.sealed import Sealed
 from torch_holdout.report.thinning import thinned
 
@@ -81,8 +82,7 @@ def next_evaluations(reading: AccountReading, failure: float) -> tuple[NextEvalu
     if not isinstance(mechanism, Sealed) or summary.closed != "open":
         return ()
     said = reading.said(mechanism)
-    taken = {run.share for run in summary.runs}
-    free = next((share for share in range(1, summary.budget + 1) if share not in taken), None)
+    free = lowest_free((run.share for run in summary.runs), summary.budget)
     found: list[tuple[int | None, RunFacts]] = []
     if free is not None:
         found.append((None, RunFacts(free, 1, said.by_others(None))))
