@@ -24,6 +24,7 @@ from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
 from torch_holdout.ledger.run_replay import require_runs_fit
+from torch_holdout.ledger.run_times import RunTimes, read_run_times
 from torch_holdout.ledger.same_data import (
     KnownData,
     data_difference,
@@ -168,6 +169,13 @@ class Ledger(OpenLedger):
                 return []
             row = self._row(connection, statements.HOLDOUT, account)
             return read_runs(connection, row.id)
+
+    def run_times(self, account: str) -> dict[int, RunTimes]:
+        """Return when the sealed runs took place, by their numbers."""
+        with self._transaction(reads_only=True) as connection:
+            if self._version < schema.WITH_SEALED:
+                return {}
+            return read_run_times(connection, self._row(connection, statements.HOLDOUT, account).id)
 
     def closing(self, account: str) -> StoredClosing | None:
         """Return what closing has published; None while the account is open."""
