@@ -42,7 +42,8 @@ First:
 
 With a ledger, the file a guarded run leaves behind:
   torch-holdout status {ledger:<38} budget left, and what the values are worth
-  torch-holdout report {ledger:<38} the same as a page for people
+  torch-holdout prices {ledger:<38} what the next run would say and be worth
+  torch-holdout report {ledger:<38} all of it as a page for people
   torch-holdout verify {ledger:<38} whether anything was edited or lost
   torch-holdout close {ledger:<39} end it for good, and see every value
 
@@ -212,38 +213,50 @@ def status(
     LEDGER is the file that a guarded run leaves behind, or its URL. Holdouts are shown with their
     certificates; so are the accounts of training records.
     """
-    from torch_holdout.holdout.closed_values import published
     from torch_holdout.ledger import Ledger
-    from torch_holdout.prediction.status import records_status
-    from torch_holdout.report.summary import chosen, reading_of
+    from torch_holdout.report.console import status_content
 
     with plainly():
         opened = Ledger(ledger_url(ledger), reads_only=True)
-        holdouts, records = chosen(opened, name)
-        stated = []
-        for account in holdouts:
-            own = reading_of(opened, account)
-            closing = published(opened, account, own, failure)
-            stated.append((own.status, own.certificate(failure), closing))
-        charged = [
-            records_status(opened.records_summary(account, check=True), opened.address)
-            for account in records
-        ]
+        text, content = status_content(opened, name, failure)
     if as_json:
-        shown = [
-            asdict(state) | {"certificate": asdict(claim), "closing": closing and asdict(closing)}
-            for state, claim, closing in stated
-        ]
-        records_shown = list(map(asdict, charged))
-        print_json({"ledger": opened.address, "holdouts": shown, "records": records_shown})
-    elif stated or charged:
-        lines = []
-        for state, claim, closing in stated:  # a sealed holdout's certificate is about closing
-            parts = (state, None if closing and closing.runs else claim, closing)
-            lines.append("\n".join(str(part) for part in parts if part is not None))
-        typer.echo("\n\n".join([*lines, *map(str, charged)]))
+        print_json(content)
     else:
-        typer.echo("The ledger has no account yet.")
+        typer.echo(text)
+
+
+@app.command()
+def prices(
+    ledger: LedgerPlace,
+    name: AccountName = None,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Evaluations of the next run; else as many as planned."),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Patience of the next run; else bounds for any."),
+    ] = None,
+    failure: Failure = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the next run would say and be worth; charges nothing.
+
+    Example: torch-holdout prices holdout.db
+
+    LEDGER is the file that a guarded run leaves behind, or its URL. There is a price for each
+    choice of what a sealed run shows; of a holdout that answers with values, for a release.
+    """
+    from torch_holdout.ledger import Ledger
+    from torch_holdout.report.console import prices_content
+
+    with plainly():
+        opened = Ledger(ledger_url(ledger), reads_only=True)
+        text, content = prices_content(opened, name, failure, evaluations, patience)
+    if as_json:
+        print_json(content)
+    else:
+        typer.echo(text)
 
 
 @app.command()

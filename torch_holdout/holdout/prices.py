@@ -217,8 +217,8 @@ class Prices:
 
     def _table(self) -> Iterator[str]:
         if self.unit == "release":
-            last = self.choices["release"].last
-            yield f"  the last of {counted(self.left, self.unit)}, at the earliest: {last}"
+            end = self.choices["release"].last
+            yield f"  the last of {counted(self.left, self.unit)}, at the earliest: {end}"
             return
         whole = f"then the last of {counted(self.left, 'run')}, all like it"
         rows = [("what the next run shows", "nats", whole)]

@@ -215,8 +215,8 @@ def live_prices(
     left, closed = summary.budget - summary.releases, summary.closed != "open"
 
     def worth(releases: int, position: int) -> HalfWidths:
-        then = {"releases": summary.releases + releases, "last_release": position}
-        after = replace(transcript, queries=position, **then)
+        made = summary.releases + releases
+        after = replace(transcript, queries=position, releases=made, last_release=position)
         return _half_widths(certify_transcript(after, dict(channels), asked.failure), statistics)
 
     can_release = left > 0 and not closed

@@ -231,7 +231,7 @@ _COUNTED = {
 
 
 def _number(holdout: HoldoutReport, state: str) -> int:
-    return sum(run.state == state for run in holdout.status.runs)
+    return sum(run.state == state and run.nats > 0 for run in holdout.status.runs)
 
 
 def _next(holdout: HoldoutReport) -> str:
