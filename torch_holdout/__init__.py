@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from torch_holdout.holdout import Closing as Closing
     from torch_holdout.holdout import MultiplicativeWeights as MultiplicativeWeights
     from torch_holdout.holdout import Outcome as Outcome
+    from torch_holdout.holdout import Price as Price
+    from torch_holdout.holdout import Prices as Prices
     from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
     from torch_holdout.holdout import Run as Run
     from torch_holdout.holdout import Status as Status
@@ -70,7 +72,10 @@ _ROOMS = {
         "InvalidArgumentError IsolationError LedgerError PartialPassError SealedValueError "
         "UnguardedLogError WeightsChangedError"
     ),
-    "holdout": "Answer Closing MultiplicativeWeights Outcome ReusableHoldout Run Status named_run",
+    "holdout": (
+        "Answer Closing MultiplicativeWeights Outcome Price Prices ReusableHoldout Run Status "
+        "named_run"
+    ),
     "mechanisms": (
         "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism Patience Sealed SparseVector "
         "Thresholdout"

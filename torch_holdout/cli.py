@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -77,6 +77,13 @@ Failure = Annotated[
 AccountName = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the account of this name.")
 ]
+
+
+def _print(text: str, content: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(content)
+    else:
+        typer.echo(text)
 
 
 def _version(wanted: bool) -> None:
@@ -217,12 +224,8 @@ def status(
     from torch_holdout.report.console import status_content
 
     with plainly():
-        opened = Ledger(ledger_url(ledger), reads_only=True)
-        text, content = status_content(opened, name, failure)
-    if as_json:
-        print_json(content)
-    else:
-        typer.echo(text)
+        shown = status_content(Ledger(ledger_url(ledger), reads_only=True), name, failure)
+    _print(*shown, as_json)
 
 
 @app.command()
@@ -252,11 +255,8 @@ def prices(
 
     with plainly():
         opened = Ledger(ledger_url(ledger), reads_only=True)
-        text, content = prices_content(opened, name, failure, evaluations, patience)
-    if as_json:
-        print_json(content)
-    else:
-        typer.echo(text)
+        shown = prices_content(opened, name, failure, evaluations, patience)
+    _print(*shown, as_json)
 
 
 @app.command()
@@ -360,10 +360,7 @@ def close(
             if not yes:
                 require_confirmation("Close it for good?")
         closing = close_account(Ledger(url), account, exact=wanted, failure=failure)
-    if as_json:
-        print_json(asdict(closing))
-    else:
-        typer.echo(str(closing))
+    _print(str(closing), asdict(closing), as_json)
 
 
 @app.command()

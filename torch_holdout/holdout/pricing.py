@@ -16,11 +16,13 @@ from torch_holdout.bounds.certificate import (
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.sealed_certificate import RunFacts, certify_sealed
 from torch_holdout.bounds.single_query import hoeffding
+from torch_holdout.bounds.symbols import worst_record_price
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.prices import HalfWidths, NextEvaluation, Price, Prices
 from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Summary
 from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.symbols import Said, Symbol, SymbolKind, symbols_said
 from torch_holdout.mechanisms import Mechanism, Patience
 from torch_holdout.mechanisms.patience import LONGEST
 from torch_holdout.mechanisms.sealed import Sealed
@@ -90,7 +92,7 @@ class SealedPricing:
             left=self._left,
             closed=closed,
             evaluations=self._evaluations,
-            said=math.fsum(self._said),
+            said=self._said.by_others(None),
             cost=self.mechanism.epsilon_per_step(1),
             currency="epsilon",
             fresh=_fresh(self._statistics, self.asked.failure),
@@ -109,8 +111,9 @@ class SealedPricing:
         return planned if self.asked.evaluations is None else int(self.asked.evaluations)
 
     @cached_property
-    def _said(self) -> list[float]:
-        return [run.said(self.mechanism) for run in self.summary.runs]
+    def _said(self) -> Said:
+        symbols = symbols_said(self.summary.symbols)
+        return Said(self.summary.runs, symbols, self.mechanism)
 
     @cached_property
     def _left(self) -> int:
@@ -125,17 +128,17 @@ class SealedPricing:
     def _next(self) -> HalfWidths:
         """What the next run is worth: it takes the lowest share."""
         lowest = self._share(range(1, self.summary.budget + 1))
-        return self._worth(lowest, self._evaluations, self._said)
+        return self._worth(lowest, self._evaluations, self._said.by_others(None))
 
     def _last(self, between: float) -> HalfWidths:
         """Return what the last run of the budget is worth, after so many more nats."""
         highest = self._share(range(self.summary.budget, 0, -1))
-        return self._worth(highest, self._evaluations, [*self._said, between])
+        return self._worth(highest, self._evaluations, self._said.by_others(None) + between)
 
-    def _worth(self, share: int, evaluation: int, said: Iterable[float]) -> HalfWidths:
+    def _worth(self, share: int, evaluation: int, said: float) -> HalfWidths:
         registered = self.summary.registered
         claim = certify_sealed(
-            [RunFacts(share, evaluation, math.fsum(said))],
+            [RunFacts(share, evaluation, said)],
             units={name: own.units for name, own in self._statistics.items()},
             widths={name: own.high - own.low for name, own in self._statistics.items()},
             resolution=registered.resolution,
@@ -146,13 +149,13 @@ class SealedPricing:
         return _half_widths(claim, self._statistics)
 
     def _open_runs(self) -> Iterable[NextEvaluation]:
-        for index, run in enumerate(self.summary.runs):
+        for run in self.summary.runs:
             if run.state == "open" and run.share is not None:
-                others = self._said[:index] + self._said[index + 1 :]
+                others = self._said.by_others(run.run)
                 yield NextEvaluation(
                     run=run.run,
                     evaluation=run.evaluations + 1,
-                    pays=math.fsum(others),
+                    pays=others,
                     worth=self._worth(run.share, run.evaluations + 1, others),
                 )
 
@@ -160,6 +163,9 @@ class SealedPricing:
         if not self._left:
             return
         yield self._silent
+        if self.mechanism.epsilon is None:
+            yield from self._records()
+            yield self._winner
         yield from self._with_stop()
 
     @property
@@ -172,6 +178,52 @@ class SealedPricing:
         """Return a price that every run until the last one has too."""
         last = self._last((self._left - 1) * nats)
         return Price(shows=shows, nats=nats, exact=exact, passes=passes, last=last)
+
+    @cached_property
+    def _compared(self) -> int:
+        """How many runs a bit about the next one compares: it and all that have ended."""
+        ended = (run.state in ("stopped", "ended") and run.passes for run in self.summary.runs)
+        return 1 + sum(map(bool, ended))
+
+    def _records(self) -> Iterable[Price]:
+        """Yield the record bit: one price for each outcome, then the dearest outcomes."""
+        for shows, bit in (("record", True), ("no record", False)):
+            if not bit and self._compared == 1:
+                return  # the first run is a record for certain
+            symbol = self._symbol("record", bit)
+            most, more = symbol.nats, self._left - 2
+            if more > 0:
+                so_far = symbol.tally.price("record")
+                worst = worst_record_price(
+                    symbol.tally.rank,
+                    symbol.tally.ones,
+                    symbol.tally.zeros,
+                    compared=self._compared + 1,
+                    more=more,
+                )
+                most += worst - so_far
+            last = self._last(most if self._left > 1 else 0.0)
+            yield Price(shows=shows, nats=symbol.nats, last=last)
+
+    @property
+    def _winner(self) -> Price:
+        # The product of the numbers of runs to choose among, until the last run begins.
+        first, count = self._compared, self._left - 1
+        between = math.lgamma(first + count) - math.lgamma(first)
+        return Price(shows="winner", nats=self._symbol("winner", 1).nats, last=self._last(between))
+
+    def _symbol(self, kind: SymbolKind, value: int) -> Symbol:
+        """Return the symbol as the account would say it after the next run."""
+        same = [symbol for symbol in self.summary.symbols if symbol.kind == kind]
+        return Symbol.following(
+            same[-1] if same else None,
+            symbols_said(self.summary.symbols),
+            kind=kind,
+            run=len(self.summary.runs) + 1,
+            value=value,
+            choices=self._compared,
+            detail={},
+        )
 
     def _with_stop(self) -> Iterable[Price]:
         """Yield how a run with a rule for stopping can end; without one given, for any rule."""

@@ -5,8 +5,8 @@ from typing import final
 
 import sqlalchemy as sa
 
+from torch_holdout.ledger.run_events import LIVE
 from torch_holdout.ledger.schema import run_events
-from torch_holdout.ledger.sealed_runs import LIVE
 
 _ENDS = ("stop", "end", "give_up")
 

@@ -214,19 +214,22 @@ def _said(holdout: HoldoutReport) -> str:
     if not whole:
         return ""
     kinds = [
-        f"{cost_text(said)} by {_COUNTED[state].format(counted(_number(holdout, state), 'run'))}"
-        for state, said in status.nats.items()
+        f"{cost_text(said)} by {_SAYING[kind].format(counted(_number(holdout, kind), 'run'))}"
+        for kind, said in status.nats.items()
         if said
     ]
     paid = "Every evaluation of another run pays for what was said before it."
     return f"Decisions have cost {cost_text(whole)} nats: {joined(kinds)}. {paid}"
 
 
-_COUNTED = {
+_SAYING = {
     "open": "the silence of {} still open",
     "stopped": "{} that patience has stopped",
     "ended": "{} ended by hand",
     "given_up": "{} given up",
+    "record": "record bits",
+    "winner": "naming the best run",
+    "challenge": "challenges",
 }
 
 

@@ -39,14 +39,16 @@ class DatedRun:
     @property
     def said(self) -> str:
         """What it has said, in words."""
-        run = self.status
-        best = "" if run.best_evaluation is None else f", best evaluation {run.best_evaluation:,}"
-        if run.state == "open":
-            passes = counted(run.passes, "pass")
-            return f"not stopped in {passes}" if run.nats else "nothing"
-        if run.state == "ended" and not best:
-            return "nothing"
-        return run.decision + best
+        run, parts = self.status, []
+        if run.state == "open" and run.nats:
+            parts.append(f"not stopped in {counted(run.passes, 'pass')}")
+        elif run.state in ("stopped", "given_up") or run.best_evaluation is not None:
+            parts.append(run.decision)
+        if run.best_evaluation is not None:
+            parts.append(f"best evaluation {run.best_evaluation:,}")
+        if run.record is not None:
+            parts.append("a record" if run.record else "no record")
+        return ", ".join(parts) or "nothing"
 
 
 @final

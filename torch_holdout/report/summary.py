@@ -20,13 +20,9 @@ from torch_holdout.ledger import Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.records import Charged
 from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.symbols import Symbol
 from torch_holdout.prediction.status import PredictionStatus, records_status
-from torch_holdout.report.sealed import (
-    ClosedStatistic,
-    DatedRun,
-    closed_statistics,
-    dated_runs,
-)
+from torch_holdout.report.sealed import ClosedStatistic, DatedRun, closed_statistics, dated_runs
 from torch_holdout.report.thinning import thinned
 from torch_holdout.report.wording import charged_text
 
@@ -129,6 +125,7 @@ class HoldoutReport:
     Attributes:
         prices: What the next run or release would cost and be worth.
         runs: The sealed runs with their times, the latest first.
+        symbols: What the account has said on request.
         closing: What closing has published, all of it; None while the holdout is open.
         closed: The same as curves, thinned.
     """
@@ -142,6 +139,7 @@ class HoldoutReport:
     last_at: str | None
     prices: Prices
     runs: tuple[DatedRun, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
     closing: Closing | None = None
     closed: tuple[ClosedStatistic, ...] = ()
 
@@ -271,6 +269,7 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
         last_at=_last(answers, refusals) if answers else None,
         prices=prices,
         runs=dated_runs(status.runs, ledger.run_times(account), prices) if status.runs else (),
+        symbols=reading.summary.symbols,
         closing=closing,
         closed=closed_statistics(reading, closing, answers),
     )
