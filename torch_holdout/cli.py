@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import torch_holdout
-from torch_holdout._shared.files import ledger_url, writable
+from torch_holdout._shared.files import ledger_url, ledgers_here, writable
 from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
@@ -54,19 +54,12 @@ torch-holdout COMMAND --help explains a command; --install-completion sets up th
 """
 
 
-def _ledgers_here(typed: str = "") -> list[str]:
-    """List the files in a folder that may be ledgers."""
-    folder = Path(typed) if typed.endswith("/") else Path(typed).parent
-    files = sorted(folder.glob("*.db")) if folder.is_dir() else []
-    return [str(path) for path in files if str(path).startswith(typed)]
-
-
 LedgerPlace = Annotated[
     str,
     typer.Argument(
         metavar="LEDGER",
         help="A ledger file, or its URL.",
-        autocompletion=_ledgers_here,
+        autocompletion=ledgers_here,
         hidden=True,  # explained by each command: a list of arguments would show Python's type
     ),
 ]
@@ -100,7 +93,7 @@ def _root(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        ledger = next(iter(_ledgers_here()), "holdout.db")
+        ledger = next(iter(ledgers_here()), "holdout.db")
         steps = _FIRST_STEPS.format(version=torch_holdout.__version__, ledger=ledger)
         typer.echo(steps, nl=False)
 
