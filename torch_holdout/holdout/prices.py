@@ -59,14 +59,14 @@ class Price:
     Attributes:
         shows: ``"nothing"``, ``"record"`` or ``"no record"`` (the outcomes of ``run.record()``),
             ``"winner"`` (``holdout.winner()`` after the run), or, of a run with ``stop=``,
-            ``"stopped"``, ``"ended"`` or ``"given up"``; ``"release"`` for a holdout that answers
-            with values.
+            ``"stopped"``, ``"ended"`` or ``"given up"``; ``"kept"`` or ``"reverted"`` for one more
+            challenge; ``"release"`` for a holdout that answers with values.
         nats: What that says; whatever is evaluated later pays for it. None for a release, which
             certificates count.
         exact: Whether it is what will be charged; else at most that is.
         passes: For a run with ``stop=``, the pass at which it ends.
         last: What the planned evaluations of the last run of the budget are worth if every run
-            until then shows the same; after a record bit, whatever the later ones are.
+            until then shows the same; after a bit, whatever the later ones are.
 
     Example:
         >>> import torch_holdout as th
@@ -105,6 +105,8 @@ _WORDS = {
     "stopped": "stop=: stopped by patience at pass {:,}",
     "ended": "stop=: ended by hand at pass {:,}, with its best",
     "given up": "stop=: given up after pass {:,}",
+    "kept": "one more challenge, and it is kept",
+    "reverted": "one more challenge, and it is reverted",
     "release": "a released value",
 }
 
