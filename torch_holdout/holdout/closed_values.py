@@ -13,7 +13,8 @@ from torch_holdout.holdout.run_checks import shows_exactly, sums_are_gone
 from torch_holdout.holdout.run_results import outcome_of
 from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.registration import StoredRegistration
-from torch_holdout.ledger.sealed_runs import LIVE, StoredClosing, StoredRun, Sums, run_mark
+from torch_holdout.ledger.run_events import LIVE, StoredRun, Sums, run_mark
+from torch_holdout.ledger.sealed_runs import StoredClosing
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import Sealed
 

@@ -44,7 +44,7 @@ from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
-from torch_holdout.ledger.sealed_runs import Sums
+from torch_holdout.ledger.run_events import Sums
 from torch_holdout.mechanisms import Mechanism, Patience
 from torch_holdout.mechanisms.sealed import values_are_sealed
 from torch_holdout.planning.setting import Plan, planned_arguments

@@ -26,7 +26,8 @@ from torch_holdout.holdout.run_checks import (
 )
 from torch_holdout.holdout.run_results import Evaluation, Outcome, outcome_of, shares_taken
 from torch_holdout.ledger import Ledger
-from torch_holdout.ledger.sealed_runs import SealedRuns, StoredRun, Sums, run_mark
+from torch_holdout.ledger.run_events import StoredRun, Sums, run_mark
+from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
 

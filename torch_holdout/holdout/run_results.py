@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
-from torch_holdout.ledger.sealed_runs import StoredRun
+from torch_holdout.ledger.run_events import StoredRun
 from torch_holdout.mechanisms.sealed import Sealed
 
 
