@@ -17,6 +17,7 @@ from torch_holdout._shared.checks import (
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE, Certificate, Interval
+from torch_holdout.holdout.challenges import ChallengedHoldout
 from torch_holdout.holdout.checks import (
     Question,
     Role,
@@ -34,7 +35,7 @@ from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.deciding import decided
 from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.reading import AccountReading, own_interval
-from torch_holdout.holdout.registration import RegisteredHoldout, Registration
+from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
 from torch_holdout.holdout.run import Run, RunAccess
 from torch_holdout.holdout.run_checks import account_closed
@@ -52,7 +53,7 @@ from torch_holdout.statistics import SealedSums, Statistic
 
 
 @final
-class ReusableHoldout(RegisteredHoldout):
+class ReusableHoldout(ChallengedHoldout):
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
     The constructor validates. On first use the ledger is opened and the account is created, or
@@ -243,8 +244,7 @@ class ReusableHoldout(RegisteredHoldout):
         if name is not None:
             require_text("name", name)
         label = current_run() if name is None else as_run_name(name)
-        access = RunAccess(self._registration, self._ledger, self._attached(), self._noise)
-        return Run(access, stop, best, label, resume)
+        return Run(self._access(), stop, best, label, resume)
 
     def close(self, *, exact: bool | None = None, failure: float = 0.05) -> Closing:
         """Close the holdout for good, and show every value with its interval.
@@ -323,6 +323,10 @@ class ReusableHoldout(RegisteredHoldout):
             )
             self._registration = own.kept(self._ledger, self._account)
         return self._account
+
+    def _access(self) -> RunAccess:
+        account = self._attached()  # first: it may bring the parameters of an earlier plan
+        return RunAccess(self._registration, self._ledger, account, self._noise)
 
     def _reading(self) -> AccountReading:
         return AccountReading(self._ledger.summary(self._attached()), self.address, self.mechanism)
