@@ -1,11 +1,13 @@
 """What a challenge says: keep or revert, and what that is worth."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
 from torch_holdout._shared.text import confidence_text
 from torch_holdout.bounds.challenges import KEEP_FAILURE
-from torch_holdout.ledger.challenges import Rule, StoredChallenge, query_mark
+from torch_holdout.ledger.challenges import Rule, StoredChallenge, challenges_of, query_mark
+from torch_holdout.ledger.symbols import Symbol
 
 
 @final
@@ -97,3 +99,9 @@ def challenge_of(stored: StoredChallenge, *, repeated: bool) -> Challenge:
         lost=stored.lost,
         repeated=repeated,
     )
+
+
+def said_challenges(symbols: Iterable[Symbol]) -> tuple[Challenge, ...]:
+    """Return what an account has said of its challenges, oldest first."""
+    own = [symbol for symbol in symbols if symbol.kind == "challenge"]
+    return tuple(challenge_of(stored, repeated=False) for stored in challenges_of(own))

@@ -1,6 +1,5 @@
 """A challenge: values of each example go in, keep or revert comes out. One transaction each."""
 
-import os
 import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -13,18 +12,18 @@ from torch import Tensor
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_between, require_choice, require_instance
-from torch_holdout._shared.tracebacks import errors_by_type, without_trace
+from torch_holdout._shared.tracebacks import errors_by_type, without_frames, without_trace
 from torch_holdout.bounds.challenges import challenge_bracket, gain_low, sign_test_keeps
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.challenge_results import Challenge, challenge_of
 from torch_holdout.holdout.checks import Question, owner_of
 from torch_holdout.holdout.gathering import gather
 from torch_holdout.holdout.incumbents import (
+    Folder,
     Incumbents,
-    IncumbentsInFolder,
-    IncumbentsInMemory,
     Layout,
     folder_of,
+    incumbents_of,
 )
 from torch_holdout.holdout.passes import OpenedRun
 from torch_holdout.holdout.registration import RegisteredHoldout, Registration
@@ -48,7 +47,6 @@ from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.sealed_sums import SummedLevels
 
 _LARGEST_SQUARES = 2**62
-Folder = str | os.PathLike[str] | None
 
 
 class Paired(NamedTuple):
@@ -119,16 +117,13 @@ def challenge(
     registration = access.registration
     mechanism = sealed_mechanism(registration)
     contest = _contest(registration, mechanism, statistic, rule, margin)
-    place = folder_of(access.ledger.address, access.account, folder)
+    where = (access.ledger.address, access.account, folder)
+    folder_of(*where)  # refused before anything is read
 
     def decided() -> Challenge:
         levels, sums, key = _read(access, contest, values, query)
         with access.ledger.account(access.account, budget=registration.budget) as account:
-            kept: Incumbents = (
-                IncumbentsInMemory(account.keyed, access.account)
-                if place is None
-                else IncumbentsInFolder(account.keyed, place)
-            )
+            kept = incumbents_of(*where, account.keyed)
             said = _Challenger(access, mechanism, contest, account, kept).take(levels, sums, key)
         # Only here, after the commit, does anything leave.
         if not said.repeated and said.dethroned is not None:
@@ -142,7 +137,7 @@ def challenge(
             f"damaged or another account's. The challenger is the new incumbent without a test; "
             f"nothing was kept or claimed. Keep the folder of challenges with the ledger.",
             HoldoutWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return challenged
 
@@ -320,6 +315,7 @@ class ChallengedHoldout(RegisteredHoldout):
     def _access(self) -> RunAccess:
         raise NotImplementedError
 
+    @without_frames  # which hold the values
     def challenge(
         self,
         statistic: str,
@@ -353,5 +349,12 @@ class ChallengedHoldout(RegisteredHoldout):
                 beside an SQLite ledger, in memory for ``memory://``. If they are lost, the next
                 challenger is the new incumbent without a test.
         """
-        asked = {"query": query, "rule": rule, "margin": margin, "folder": folder}
-        return challenge(self._access(), statistic, values, **asked)
+        return challenge(
+            self._access(),
+            statistic,
+            values,
+            query=query,
+            rule=rule,
+            margin=margin,
+            folder=folder,
+        )

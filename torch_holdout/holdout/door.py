@@ -239,10 +239,9 @@ class ReusableHoldout(ChallengedHoldout):
             name: What it is called in the report; None: the name of ``th.named_run``.
             resume: The ``id`` of an open run, to go on with it; its rule is the stored one.
         """
-        if resume is not None:
-            require_text("resume", resume)
-        if name is not None:
-            require_text("name", name)
+        for argument, text in (("resume", resume), ("name", name)):
+            if text is not None:
+                require_text(argument, text)
         label = current_run() if name is None else as_run_name(name)
         return Run(self._access(), stop, best, label, resume)
 

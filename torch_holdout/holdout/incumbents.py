@@ -26,6 +26,7 @@ from torch_holdout.ledger.challenges import query_mark
 
 _DIGEST = hashlib.sha256().digest_size
 _SUFFIX = ".levels"
+Folder = str | os.PathLike[str] | None
 
 
 @final
@@ -45,13 +46,13 @@ class Layout:
         return query_mark(self.statistic, self.query)
 
     @property
-    def bytes(self) -> int:
+    def length(self) -> int:
         """How many bytes the levels take."""
         return self.size * torch.empty(0, dtype=self._dtype).element_size()
 
     def packed(self, levels: Tensor) -> bytes:
         """Return levels as bytes. Raw."""
-        return bytes(levels.to(self._dtype).numpy().tobytes())
+        return levels.to(self._dtype).numpy().tobytes()
 
     def unpacked(self, content: bytes) -> Tensor:
         """Return the levels of some bytes. Raw."""
@@ -79,8 +80,8 @@ class Incumbents(ABC):
 
     def read(self, layout: Layout) -> Tensor | None:
         """Return the levels of a query; None if they are lost, damaged or others'. Raw."""
-        whole = self._read(layout.id, _DIGEST + layout.bytes)
-        if whole is None or len(whole) != _DIGEST + layout.bytes:
+        whole = self._read(layout.id, _DIGEST + layout.length)
+        if whole is None or len(whole) != _DIGEST + layout.length:
             return None
         digest, content = whole[:_DIGEST], whole[_DIGEST:]
         if not hmac.compare_digest(digest, self._digest(layout, content)):
@@ -94,6 +95,10 @@ class Incumbents(ABC):
     @abstractmethod
     def forget_all_but(self, queries: Collection[str]) -> None:
         """Remove what a killed process has left; only while no other process can be writing."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Remove everything: the account is closed, and nothing is compared any more."""
 
     @abstractmethod
     def _write(self, name: str, content: bytes) -> None: ...
@@ -126,6 +131,13 @@ class IncumbentsInFolder(Incumbents):
                 if _SUFFIX in path.suffixes and path.name not in names:
                     path.unlink(missing_ok=True)
 
+    def end(self) -> None:
+        """Remove all files, and the folders if nothing else is in them."""
+        self.forget_all_but(())
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+            self._folder.parent.rmdir()
+
     def _path(self, query: str) -> Path:
         return self._folder / f"{query}{_SUFFIX}"
 
@@ -153,6 +165,7 @@ class IncumbentsInMemory(Incumbents):
 
     def __init__(self, keyed: Callable[[bytes], bytes], account: str) -> None:
         super().__init__(keyed)
+        self._account = account
         self._own = self._kept.setdefault(account, {})
 
     def forget(self, query: str) -> None:
@@ -164,6 +177,10 @@ class IncumbentsInMemory(Incumbents):
         for query in set(self._own) - set(queries):
             self.forget(query)
 
+    def end(self) -> None:
+        """Let go of all levels."""
+        self._kept.pop(self._account, None)
+
     def _write(self, name: str, content: bytes) -> None:
         self._own[name] = content
 
@@ -171,7 +188,17 @@ class IncumbentsInMemory(Incumbents):
         return self._own.get(name)
 
 
-def folder_of(address: str, account: str, folder: str | os.PathLike[str] | None) -> Path | None:
+def incumbents_of(
+    address: str, account: str, folder: Folder, keyed: Callable[[bytes], bytes]
+) -> Incumbents:
+    """Return where an account's incumbents are kept. Nothing is made yet."""
+    place = folder_of(address, account, folder)
+    if place is None:
+        return IncumbentsInMemory(keyed, account)
+    return IncumbentsInFolder(keyed, place)
+
+
+def folder_of(address: str, account: str, folder: Folder) -> Path | None:
     """Return the folder of an account's incumbents; None for memory. Nothing is made yet.
 
     Beside an SQLite ledger there is one by default. Machines that share a PostgreSQL ledger need a
@@ -192,3 +219,9 @@ def folder_of(address: str, account: str, folder: str | os.PathLike[str] | None)
             "Nothing was charged."
         )
     return Path(f"{address.removeprefix('sqlite:///')}.challenges") / public_mark(account)
+
+
+def forget_incumbents(address: str, account: str) -> None:
+    """Remove what is kept for a closed account in its default place."""
+    if address.startswith(("memory:", "sqlite:")):
+        incumbents_of(address, account, None, bytes).end()
