@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_between, require_choice, require_instance
-from torch_holdout._shared.tracebacks import errors_by_type, without_frames, without_trace
+from torch_holdout._shared.tracebacks import errors_by_type, without_trace
 from torch_holdout.bounds.challenges import challenge_bracket, gain_low, sign_test_keeps
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.challenge_results import Challenge, challenge_of
@@ -26,8 +26,9 @@ from torch_holdout.holdout.incumbents import (
     incumbents_of,
 )
 from torch_holdout.holdout.passes import OpenedRun
-from torch_holdout.holdout.registration import RegisteredHoldout, Registration
-from torch_holdout.holdout.run import RunAccess, evaluation_key
+from torch_holdout.holdout.registration import Registration
+from torch_holdout.holdout.run import evaluation_key
+from torch_holdout.holdout.run_access import RunAccess
 from torch_holdout.holdout.run_checks import account_closed, no_runs_left, sealed_mechanism
 from torch_holdout.holdout.runs import current_run
 from torch_holdout.ledger.challenges import (
@@ -307,54 +308,3 @@ def _as_tensor(values: object) -> Tensor:
         return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))
 
     return errors_by_type(converted, refusal)
-
-
-class ChallengedHoldout(RegisteredHoldout):
-    """A holdout that keeps a challenger in the place of the incumbent, or does not."""
-
-    def _access(self) -> RunAccess:
-        raise NotImplementedError
-
-    @without_frames  # which hold the values
-    def challenge(
-        self,
-        statistic: str,
-        values: Tensor | NDArray[Any],
-        *,
-        query: str | WeightsFingerprint,
-        rule: str = "certified",
-        margin: float = 0.0,
-        folder: Folder = None,
-    ) -> Challenge:
-        """Compare a model with the incumbent, example by example, and say keep or revert.
-
-        The first one is the incumbent. A challenge takes one of the budget's runs, and its bit is
-        paid by whatever is evaluated later; its value is shown at closing, with an interval.
-
-        Guarantee:
-            Under ``rule="certified"``, with 95 % confidence no challenger of the whole account was
-            kept that is not better in the population (``bounds.challenges``): by the exact sign
-            test for ``ZeroOne``, by moments of the differences for other means.
-
-        Args:
-            statistic: What is compared: a ``ZeroOne`` or ``BoundedMean``.
-            values: One value for each example: booleans or integers for ``ZeroOne``. Two models
-                are paired by position, so the order must always be the same; on several ranks
-                gather all of them first. NaN counts as the worse bound.
-            query: Text, or the weights' fingerprint. The same query is the same answer, free.
-            rule: ``"margin"`` keeps what is better on this holdout by more than ``margin``; it
-                claims nothing for a single keep, and pays the same bits.
-            margin: For ``rule="margin"``, in the statistic's units.
-            folder: Where the incumbent's values are kept (0600), to pair the next ones with; None:
-                beside an SQLite ledger, in memory for ``memory://``. If they are lost, the next
-                challenger is the new incumbent without a test.
-        """
-        return challenge(
-            self._access(),
-            statistic,
-            values,
-            query=query,
-            rule=rule,
-            margin=margin,
-            folder=folder,
-        )

@@ -11,13 +11,11 @@ from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout._shared.checks import (
     require_choice,
     require_failure,
-    require_text,
     require_whole,
 )
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE, Certificate, Interval
-from torch_holdout.holdout.challenges import ChallengedHoldout
 from torch_holdout.holdout.checks import (
     Question,
     Role,
@@ -37,23 +35,23 @@ from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.reading import AccountReading, own_interval
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
-from torch_holdout.holdout.run import Run, RunAccess
 from torch_holdout.holdout.run_checks import account_closed
 from torch_holdout.holdout.run_results import shares_taken
-from torch_holdout.holdout.runs import as_run_name, current_run
+from torch_holdout.holdout.runs import current_run
+from torch_holdout.holdout.sealed_door import SealedDoor
 from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
 from torch_holdout.ledger.run_events import Sums
-from torch_holdout.mechanisms import Mechanism, Patience
+from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import values_are_sealed
 from torch_holdout.planning.setting import Plan, planned_arguments
 from torch_holdout.statistics import SealedSums, Statistic
 
 
 @final
-class ReusableHoldout(ChallengedHoldout):
+class ReusableHoldout(SealedDoor):
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
     The constructor validates. On first use the ledger is opened and the account is created, or
@@ -223,28 +221,6 @@ class ReusableHoldout(ChallengedHoldout):
         # An error from inside may not carry out a raw value or an uncommitted answer.
         return without_trace(lambda: self._release_all(asked))
 
-    def run(
-        self,
-        *,
-        stop: Patience | None = None,
-        best: str | None = None,
-        name: str | None = None,
-        resume: str | None = None,
-    ) -> Run:
-        """Return a run of a sealed holdout; its first evaluation takes one of the budget.
-
-        Args:
-            stop: What stops it. Without it the run shows nothing at all before closing.
-            best: Which statistic decides what is best in it; None: that of ``stop``, or the first.
-            name: What it is called in the report; None: the name of ``th.named_run``.
-            resume: The ``id`` of an open run, to go on with it; its rule is the stored one.
-        """
-        for argument, text in (("resume", resume), ("name", name)):
-            if text is not None:
-                require_text(argument, text)
-        label = current_run() if name is None else as_run_name(name)
-        return Run(self._access(), stop, best, label, resume)
-
     def close(self, *, exact: bool | None = None, failure: float = 0.05) -> Closing:
         """Close the holdout for good, and show every value with its interval.
 
@@ -322,10 +298,6 @@ class ReusableHoldout(ChallengedHoldout):
             )
             self._registration = own.kept(self._ledger, self._account)
         return self._account
-
-    def _access(self) -> RunAccess:
-        account = self._attached()  # first: it may bring the parameters of an earlier plan
-        return RunAccess(self._registration, self._ledger, account, self._noise)
 
     def _reading(self) -> AccountReading:
         return AccountReading(self._ledger.summary(self._attached()), self.address, self.mechanism)

@@ -28,7 +28,7 @@ from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.ledger.run_events import marked_run
-from torch_holdout.ledger.symbols import Said, symbols_said
+from torch_holdout.ledger.symbols import Said, record_said, symbols_said
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.private_patience import PrivatePatience
 from torch_holdout.mechanisms.sealed import Sealed
@@ -210,6 +210,7 @@ class AccountReading:
                 best_evaluation=run.best,
                 nats=run.said(mechanism),
                 id=marked_run(self.summary.account, run.run),
+                record=record_said(self.summary.symbols, run.run),
             )
             for run in self.summary.runs
         )

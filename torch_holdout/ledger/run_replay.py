@@ -97,6 +97,8 @@ class _Replay:
         self.symbols_said = 0.0
         self.recorded: set[int] = set()  # runs whose record bit was said
         self.challenges = ReplayedChallenges()
+        self.ended: list[int] = []  # in the order they ended
+        self.values: dict[tuple[int, str], int] = {}  # sums by run and statistic
         self.is_closed = False
         self.closing: dict[str, Any] = {}
 
@@ -109,7 +111,7 @@ class _Replay:
         elif self.mechanism is None:
             yield "a run of a holdout that is not sealed"
         elif event.kind in KINDS:
-            yield from self._say(event)
+            yield from self._say(event, self.mechanism)
         else:
             yield from self._of_run(event, self.mechanism)
 
@@ -154,7 +156,9 @@ class _Replay:
         if event.nats is None or not _same(event.nats, self._others(run, mechanism)):
             yield "what others had said is not what it records"
         self.first.setdefault(run.run, event.nats)
-        self.sums |= {(run.run, number, name) for name in content["sums"]}
+        for name in content["sums"]:
+            self.sums.add((run.run, number, name))
+            self.values[run.run, name] = self.values.get((run.run, name), 0) + 1
         self.runs[event.run - 1] = replace(
             run,
             evaluations=max(number, run.evaluations),
@@ -175,6 +179,8 @@ class _Replay:
             yield "it stopped before its patience could"
         if event.nats is None or not _same(event.nats, ended.said(mechanism)):
             yield "its price is not what the registered law gives"
+        if event.kind != "give_up":
+            self.ended.append(run.run)
         if event.kind == "give_up" and free:
             ended = replace(ended, share=None)
             self.sums = {known for known in self.sums if known[0] != run.run}
@@ -183,12 +189,12 @@ class _Replay:
     def _others(self, run: StoredRun, mechanism: Sealed) -> float:
         return Said(self.runs, self.symbols_said, mechanism).by_others(run.run)
 
-    def _say(self, event: Event) -> Iterator[str]:
+    def _say(self, event: Event, mechanism: Sealed) -> Iterator[str]:
         """Take a symbol: its run has ended, and its price is that of the registered law."""
         said = Symbol.of_event(event)
-        run = self.runs[said.run - 1] if 1 <= said.run <= len(self.runs) else None
-        if event.run != LIVE or run is None or run.state not in ("stopped", "ended"):
-            yield "it is not about a run that has ended"
+        if event.run != LIVE or said.run not in self.ended or mechanism.epsilon is not None:
+            yield "it is not about an ended run of an account without noise"
+            return
         expected = Symbol.following(
             self.symbols.get(said.kind),
             self.symbols_said,
@@ -198,18 +204,31 @@ class _Replay:
             choices=said.choices,
             detail=said.detail,
         )
-        if not _same(said.nats, expected.nats) or not _same(said.said, expected.said):
+        if not (_same(said.nats, expected.nats) and _same(said.said, expected.said)):
             yield "its price is not what the registered law gives"
-        if said.tally[:2] != expected.tally[:2] or not _same(said.tally.rank, expected.tally.rank):
+        if not all(map(_same, said.tally, expected.tally)):
             yield "what was said before is not what it records"
+        if said.kind != "challenge" and not self._compared(said):
+            yield "the runs it compares are not those that had ended"
         if said.kind == "record" and said.run in self.recorded:
             yield "whether this run is a record was said before"
         if said.kind == "record":
             self.recorded.add(said.run)
         if said.kind == "challenge":
-            best = None if run is None else run.statistic
+            best = self.runs[said.run - 1].statistic
             yield from self.challenges.problems(said, best, self.queries)
         self.symbols[said.kind], self.symbols_said = said, said.said
+
+    def _compared(self, said: Symbol) -> bool:
+        """Whether a symbol is about as many runs and sums as there were."""
+        statistic, ended = said.detail["statistic"], self.ended
+        if said.kind == "record":
+            ended = ended[: ended.index(said.run) + 1]
+        counts = {n: self.values[n, statistic] for n in ended if (n, statistic) in self.values}
+        known = said.run in counts and said.choices == len(counts)
+        if said.kind == "record":
+            return known and said.value in ((1,) if said.choices == 1 else (0, 1))
+        return known and said.value == said.run and said.detail["values"] == sum(counts.values())
 
 
 def _same(nats: float, expected: float) -> bool:

@@ -174,6 +174,24 @@ class SealedRuns:
         rows = self._connection.execute(chosen)
         return [int(total) for total, detail in rows if json.loads(detail)["pass"] is not None]
 
+    def ended(self) -> list[int]:
+        """Return the runs that patience has stopped or their analyst has ended, in that order."""
+        which = sa.select(run_events.c.run).where(
+            self._of(run_events), run_events.c.kind.in_(("stop", "end"))
+        )
+        return list(self._connection.execute(which.order_by(run_events.c.position)).scalars())
+
+    def bests(self, statistic: str, *, higher: bool) -> dict[int, tuple[int, int]]:
+        """Return each run's best sum, higher for the better, and how many it has. Raw."""
+        best = sa.func.max(secret_sums.c.total if higher else -secret_sums.c.total)
+        chosen = (
+            sa.select(secret_sums.c.run, best, sa.func.count())
+            .where(self._of(secret_sums), secret_sums.c.statistic == statistic)
+            .group_by(secret_sums.c.run)
+        )
+        rows = self._connection.execute(chosen)
+        return {run: (int(total), int(count)) for run, total, count in rows}
+
     def keep_sums(self, run: int, evaluation: int, sums: Mapping[str, Sums]) -> None:
         """Keep the sums of an evaluation until closing."""
         for statistic, own in sums.items():

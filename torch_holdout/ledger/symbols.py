@@ -139,3 +139,8 @@ def symbols_said(symbols: Iterable[Symbol]) -> float:
     for symbol in symbols:
         said = symbol.said
     return said
+
+
+def record_said(symbols: Iterable[Symbol], run: int) -> bool | None:
+    """Return the record bit of a run; None if it was not said."""
+    return next((bool(s.value) for s in symbols if s.kind == "record" and s.run == run), None)
