@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from torch_holdout.holdout import Closing as Closing
     from torch_holdout.holdout import MultiplicativeWeights as MultiplicativeWeights
     from torch_holdout.holdout import Outcome as Outcome
+    from torch_holdout.holdout import Price as Price
+    from torch_holdout.holdout import Prices as Prices
     from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
     from torch_holdout.holdout import Run as Run
     from torch_holdout.holdout import Status as Status
@@ -72,8 +74,8 @@ _ROOMS = {
         "UnguardedLogError WeightsChangedError"
     ),
     "holdout": (
-        "Answer Challenge Closing MultiplicativeWeights Outcome ReusableHoldout Run Status "
-        "named_run"
+        "Answer Challenge Closing MultiplicativeWeights Outcome Price Prices ReusableHoldout Run "
+        "Status named_run"
     ),
     "mechanisms": (
         "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism Patience Sealed SparseVector "

@@ -7,6 +7,8 @@ from torch_holdout.holdout.door import _handle as _handle
 from torch_holdout.holdout.multiplicative_weights import (
     MultiplicativeWeights as MultiplicativeWeights,
 )
+from torch_holdout.holdout.prices import Price as Price
+from torch_holdout.holdout.prices import Prices as Prices
 from torch_holdout.holdout.results import Answer as Answer
 from torch_holdout.holdout.results import Status as Status
 from torch_holdout.holdout.run import Run as Run
@@ -21,6 +23,8 @@ for _public in (
     Evaluation,
     MultiplicativeWeights,
     Outcome,
+    Price,
+    Prices,
     ReusableHoldout,
     Run,
     Status,
