@@ -5,7 +5,6 @@ import shutil
 import stat
 
 import pytest
-import torch
 import torch_holdout as th
 from torch_holdout.holdout.incumbents import IncumbentsInMemory
 from torch_holdout.ledger.verify import verify
@@ -140,7 +139,7 @@ def test_a_lost_file_is_never_a_keep(holdout, path, tmp_path, damage):
 
 
 def test_levels_of_soft_values_are_not_taken_for_zeros_and_ones(path, monkeypatch):
-    """A handle whose accuracy is soft, as old accounts have it, and one whose values are 0 and 1."""
+    """One handle's accuracy is soft, as old accounts have it; another's is 0 or 1."""
     from torch_holdout.holdout import challenges
 
     holdout = make_challenged(f"sqlite:///{path}")
@@ -168,7 +167,7 @@ def test_a_folder_that_cannot_be_written_to_charges_nothing(holdout, path, tmp_p
     before = events_of(holdout)
     in_the_way = tmp_path / "in the way"
     in_the_way.write_text("a file")
-    with pytest.raises(th.HoldoutError, match="the file system refused .* Nothing was charged"):
+    with pytest.raises(th.HoldoutError, match=r"the file system refused .* Nothing was charged"):
         holdout.challenge("acc", wrong_on(1), query="new", folder=in_the_way)
     assert events_of(holdout) == before
     assert holdout.challenge("acc", wrong_on(1), query="new").kept is True
@@ -199,7 +198,7 @@ def test_repeats_and_refusals_write_nothing(holdout, path):
 def test_a_server_needs_a_folder_that_its_machines_share(postgres, tmp_path):
     url = postgres.new_url()
     holdout = make_challenged(url)
-    with pytest.raises(th.InvalidArgumentError, match="Expected folder=.* Nothing was charged"):
+    with pytest.raises(th.InvalidArgumentError, match=r"Expected folder=.* Nothing was charged"):
         holdout.challenge("acc", wrong_on(9), query="new")
     told = challenged_thrice(holdout, folder=tmp_path)
     assert [each.kept for each in told] == [None, True, False]
