@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
     from torch_holdout.holdout import Answer as Answer
+    from torch_holdout.holdout import Challenge as Challenge
     from torch_holdout.holdout import Closing as Closing
     from torch_holdout.holdout import MultiplicativeWeights as MultiplicativeWeights
     from torch_holdout.holdout import Outcome as Outcome
@@ -73,8 +74,8 @@ _ROOMS = {
         "UnguardedLogError WeightsChangedError"
     ),
     "holdout": (
-        "Answer Closing MultiplicativeWeights Outcome Price Prices ReusableHoldout Run Status "
-        "named_run"
+        "Answer Challenge Closing MultiplicativeWeights Outcome Price Prices ReusableHoldout Run "
+        "Status named_run"
     ),
     "mechanisms": (
         "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism Patience Sealed SparseVector "

@@ -1,5 +1,6 @@
 """The door: raw values become answers. Rules are in ``mechanisms/``, rows in ``ledger/``."""
 
+from torch_holdout.holdout.challenge_results import Challenge as Challenge
 from torch_holdout.holdout.closing import Closing as Closing
 from torch_holdout.holdout.door import ReusableHoldout as ReusableHoldout
 from torch_holdout.holdout.door import _handle as _handle
@@ -17,6 +18,7 @@ from torch_holdout.holdout.runs import named_run as named_run
 
 for _public in (
     Answer,
+    Challenge,
     Closing,
     Evaluation,
     MultiplicativeWeights,

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from torch_holdout.errors import HoldoutError
+from torch_holdout.ledger.challenges import ReplayedChallenges
 from torch_holdout.ledger.registration import UNREADABLE, StoredRegistration
 from torch_holdout.ledger.replay import Chain, Problem, StoredRow, raise_first, stored_rows
 from torch_holdout.ledger.run_events import LIVE, Event, State, StoredRun
@@ -95,6 +96,7 @@ class _Replay:
         self.symbols: dict[str, Symbol] = {}  # the latest of each kind
         self.symbols_said = 0.0
         self.recorded: set[int] = set()  # runs whose record bit was said
+        self.challenges = ReplayedChallenges()
         self.ended: list[int] = []  # in the order they ended
         self.values: dict[tuple[int, str], int] = {}  # sums by run and statistic
         self.is_closed = False
@@ -212,6 +214,9 @@ class _Replay:
             yield "whether this run is a record was said before"
         if said.kind == "record":
             self.recorded.add(said.run)
+        if said.kind == "challenge":
+            best = self.runs[said.run - 1].statistic
+            yield from self.challenges.problems(said, best, self.queries)
         self.symbols[said.kind], self.symbols_said = said, said.said
 
     def _compared(self, said: Symbol) -> bool:
