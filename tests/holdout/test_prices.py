@@ -201,6 +201,25 @@ def test_the_winner_costs_what_was_said():
     assert last.ratio == pytest.approx(first.choices["winner"].last.ratio, rel=1e-12)
 
 
+def test_a_challenge_costs_what_was_said():
+    holdout = make_sealed(budget=8, **ACCURACY)
+    right = torch.arange(holdout.size)
+    bounds = []
+    for number, accuracy in enumerate((0.3, 0.35, 0.8, 0.8, 0.9, 0.1)):
+        before = holdout.prices(evaluations=1)
+        challenged = holdout.challenge("val_acc", right < accuracy * 400, query=f"{number}")
+        assert charged(holdout) == [before.said]
+        assert all(before.next.ratio <= bound + 1e-12 for bound in bounds)
+        said = holdout.prices().said
+        if number == 0:  # there is no incumbent, so nothing is said
+            assert (said, "kept" in before.choices) == (before.said, False)
+            continue
+        price = before.choices["kept" if challenged.kept else "reverted"]
+        assert said == before.said + price.nats
+        bounds.append(price.last.ratio)
+    assert len(bounds) == 5
+
+
 def test_all_that_is_said_adds_up():
     """Stop epochs, record bits and winners together: the next evaluation pays for each of them."""
     holdout = make_sealed(budget=8)
@@ -295,7 +314,7 @@ class TestSentences:
             *("stop=: stopped by patience a", "stop=: ended by hand at pass"),
             "stop=: given up after pass 1",
         ]
-        ends = [line.index("val_loss") for line in lines[6:]]
+        ends = [re.search("(at most )?val_loss", line).start() for line in lines[6:]]
         assert len(set(ends)) == 1
 
     def test_a_line_in_the_status(self):

@@ -236,7 +236,8 @@ class TestMonths:
             last = price.last.by_statistic["val_acc"]
             shown = f"{price.words} {price.nats_text} val_loss"
             assert shown in text
-            assert f"val_acc &plusmn;{up(last)} {up(price.last.ratio)} times a fresh query" in text
+            ratio = ("at most " if price.is_bound else "") + up(price.last.ratio)
+            assert f"val_acc &plusmn;{up(last)} {ratio} times a fresh query" in text
         assert "Worth of the last of 20 runs, all like it" in text
         (found,) = content(report)["holdouts"]
         assert found["prices"]["choices"]["winner"]["nats"] == prices.choices["winner"].nats

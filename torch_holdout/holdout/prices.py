@@ -94,7 +94,12 @@ class Price:
         """The price, rounded up."""
         if self.nats is None:
             return ""
-        return up(self.nats) if self.exact else f"at most {up(self.nats)}"
+        return up(self.nats) if self.exact or not self.nats else f"at most {up(self.nats)}"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether ``last`` is the widest it can be: later bits may cost less."""
+        return self.shows in ("record", "no record", "kept", "reverted") or not self.exact
 
 
 _WORDS = {
@@ -224,7 +229,9 @@ class Prices:
             return
         whole = f"then the last of {counted(self.left, 'run')}, all like it"
         rows = [("what the next run shows", "nats", whole)]
-        rows += [(own.words, own.nats_text, str(own.last)) for own in self.choices.values()]
+        for own in self.choices.values():
+            most = "at most " if own.is_bound else ""
+            rows.append((own.words, own.nats_text, f"{most}{own.last}"))
         first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
         for shows, nats, last in rows:
             yield f"  {shows:<{first}}  {nats:<{second}}  {last}"
