@@ -237,7 +237,7 @@ class Run:
         def decide() -> tuple[Passed, str]:
             readings = {n: ranks.reading(n, registration, asked) for n in ranks.names}
             sums = {n: Sums(each.total, each.squares) for n, each in readings.items()}
-            key = _query(registration, readings[ranks.names[0]].query)
+            key = evaluation_key(registration, readings[ranks.names[0]].query)
             with ledger.account(self._access.account, budget=registration.budget) as account:
                 opened = self._opened(account.runs)
                 passed = take(opened, sums, key)
@@ -297,7 +297,7 @@ class Run:
             raise no_runs_left(access.registration, runs, access.account)
 
 
-def _query(registration: Registration, query: str) -> str:
+def evaluation_key(registration: Registration, query: str) -> str:
     """Return the key of an evaluation: the weights, and the code of every statistic."""
     keys = (query_key(statistic, query) for statistic in registration.statistics.values())
     return hashlib.sha256(" ".join(keys).encode()).hexdigest()

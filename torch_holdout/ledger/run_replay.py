@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from torch_holdout.errors import HoldoutError
+from torch_holdout.ledger.challenges import ReplayedChallenges
 from torch_holdout.ledger.registration import UNREADABLE, StoredRegistration
 from torch_holdout.ledger.replay import Chain, Problem, StoredRow, raise_first, stored_rows
 from torch_holdout.ledger.run_events import LIVE, Event, State, StoredRun
@@ -116,6 +117,7 @@ class _SealedReplay(_Replay):
         self._first: dict[int, float | None] = {}  # what others had said at a run's beginning
         self._symbols: dict[str, Symbol] = {}  # the latest of each kind
         self._recorded: set[int] = set()  # runs whose record bit was said
+        self._challenges = ReplayedChallenges()
         self._ended: dict[int, int] = {}  # in which order they ended
         self._values: dict[tuple[int, str], int] = {}  # sums by run and statistic
 
@@ -224,6 +226,9 @@ class _SealedReplay(_Replay):
             yield "whether this run is a record was said before"
         if said.kind == "record":
             self._recorded.add(said.run)
+        if said.kind == "challenge":
+            best = self.runs[said.run - 1].statistic
+            yield from self._challenges.problems(said, best, self._queries)
         self._symbols[said.kind], self._said.symbols = said, said.said
 
     def _compared(self, said: Symbol) -> bool:
