@@ -205,11 +205,12 @@ def folder_of(address: str, account: str, folder: Folder) -> Path | None:
     folder that all of them see, so it must be given.
     """
     if folder is not None:
-        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        named = isinstance(folder, str | os.PathLike) and os.fspath(folder)
+        if not named or not isinstance(named, str) or "\0" in named:
             raise InvalidArgumentError(
                 f"Expected `folder` to be the path of a folder, but got {type(folder).__name__}."
             )
-        return Path(folder) / public_mark(account)
+        return Path(named) / public_mark(account)
     if address.startswith("memory:"):
         return None
     if not address.startswith("sqlite:///"):
