@@ -157,7 +157,7 @@ class Run:
             if kind is None:
                 self.end()
             elif issubclass(kind, Exception):
-                self._ended(OpenedRun.give_up_if_free)
+                self._give_up_if_free()
 
     def __copy__(self) -> "Run":
         return self
@@ -196,6 +196,10 @@ class Run:
         """Raise unless this run has evaluated the model; nothing is recorded or charged."""
         asked = Question(sums, query, guesses_for(sums, None), False)
         without_trace(lambda: self._ask(asked, OpenedRun.recall))
+
+    def _give_up_if_free(self) -> Outcome | None:
+        """Give the run up if that is free, as ``give_up``; otherwise leave it open."""
+        return self._ended(OpenedRun.give_up_if_free)
 
     @property
     def _weights_path(self) -> str | None:
