@@ -12,7 +12,7 @@ from contextlib import suppress
 from torch_holdout.errors import HoldoutClosedError
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.ledger.sealed_runs import StoredRun, marked_run
+from torch_holdout.ledger.run_events import StoredRun, marked_run
 
 
 def open_runs(
