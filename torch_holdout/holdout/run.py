@@ -71,8 +71,9 @@ class Run:
         self._trial = trial = current_trial(public_mark(access.account))
         if trial is not None:
             name = trial.label
+        if trial is not None and resume is None:
             best = trial.best if stop is None and best is None else best
-            resume = trial.resumed() if resume is None else resume
+            resume = trial.resumed()
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
