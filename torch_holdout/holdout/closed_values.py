@@ -1,6 +1,7 @@
 """What closing publishes: the account is closed, its sums are read, each gets its interval."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from torch_holdout.bounds.certificate import position_bracket
@@ -112,8 +113,8 @@ def _sealed_values(
                 statistics=len(registered.statistics),
                 others=event.nats or 0.0,
             )
-            where = (event.run, number)
-            yield _value(name, registered, where, sums, bracket)
+            value = _value(name, registered, (event.run, number), sums, bracket)
+            yield replace(value, step=event.step)
 
 
 def _live_values(

@@ -25,7 +25,9 @@ from torch_holdout.holdout.run_checks import (
     unknown_run,
 )
 from torch_holdout.holdout.run_results import Evaluation, Outcome, outcome_of, shares_taken
+from torch_holdout.holdout.runs import current_trial
 from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.sealed_runs import SealedRuns, StoredRun, Sums, run_mark
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
@@ -76,6 +78,11 @@ class Run:
         require_instance("access", access, RunAccess)
         self._access = access
         self._mechanism = sealed_mechanism(access.registration)
+        self._trial = trial = current_trial(public_mark(access.account))
+        if trial is not None:
+            name = trial.label
+            best = trial.best if stop is None and best is None else best
+            resume = trial.resumed() if resume is None else resume
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
@@ -181,6 +188,8 @@ class Run:
 
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
+        if self._trial is not None and self._mark is not None:
+            self._trial.took(self._mark)
         return passed
 
     def _recall(self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint) -> None:
@@ -228,10 +237,21 @@ class Run:
         if run is None and self._mark is not None:
             raise unknown_run("in another ledger or account")
         if run is None:
+            for replaced in filter(None, map(runs.find, self._replaced)):
+                self._open(runs, replaced).give_up_if_free()
             run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
+        return self._open(runs, run)
+
+    def _open(self, runs: SealedRuns, run: StoredRun) -> OpenedRun:
+        access = self._access
         return OpenedRun(runs, run, access.registration, self._mechanism, access.noise)
+
+    @property
+    def _replaced(self) -> tuple[str, ...]:
+        """Ids of runs of earlier tries of the same trial, whose place this one takes."""
+        return () if self._trial is None else self._trial.replaced
 
     def _ended(self, action: Callable[[OpenedRun], None]) -> Outcome | None:
         if self._mark is None:
@@ -261,7 +281,9 @@ class Run:
         runs = access.ledger.runs(access.account)
         if access.ledger.closing(access.account) is not None:
             raise account_closed(access.registration.name)
-        if shares_taken(runs) >= access.registration.budget:
+        replaced = set(self._replaced)
+        others = (run for run in runs if run_mark(access.account, run.run) not in replaced)
+        if shares_taken(others) >= access.registration.budget:
             raise no_runs_left(access.registration, runs, access.account)
 
 

@@ -56,6 +56,15 @@ def require_own_examples(trainer: Any) -> None:
         )
 
 
+def require_one_process(trainer: Any) -> None:
+    """Raise if a trial of a sweep has several ranks: which of them may end it is not settled."""
+    if trainer.world_size > 1:
+        raise InvalidArgumentError(
+            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
+            f"trial under DDP is not supported. Use devices=1. Nothing was charged."
+        ) from None
+
+
 def require_loggable(names: Iterable[str]) -> None:
     """Raise if Lightning or the guard logs something else under a statistic's name."""
     for name in names:
