@@ -8,10 +8,12 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, final
+from typing import Any
 
 import pandas as pd
+import pyarrow.fs
 from ray import tune
+from ray.train._internal.session import _TrainingResult
 from ray.tune import ResultGrid
 from ray.tune.experiment import Trial
 
@@ -28,7 +30,8 @@ RUN = "holdout/run"
 EVALUATION = "holdout/evaluation"
 WEIGHTS = "holdout/weights"
 _ITERATION = "training_iteration"
-_FOLDER = "checkpoint_dir_name"  # Ray's name for the folder of a report's checkpoint
+
+Key = tuple[str, int]  # a run's id, and the number of an evaluation in it
 
 
 def run_label(experiment: str, trial: str) -> str:
@@ -97,41 +100,25 @@ def runs_of_results(results: Any, closing: Closing, account: str) -> dict[str, l
     return runs_of_trials(closing, stored=stored, labels=labels)
 
 
-@final
-class CheckpointPlaces(Mapping[tuple[str, int], str]):
-    """Folders of Ray's checkpoints, by the run and evaluation that they are stamped with.
+def checkpoint_places(results: Any) -> dict[Key, str]:
+    """Return the folders of Ray's checkpoints, by the run and evaluation of their stamps.
 
-    A folder may be gone, or hold a later report's weights (a trial that was tried again counts its
-    checkpoints anew), so its stamp is read.
+    Stamps are read rather than tables: Ray may write a later checkpoint into the folder of an
+    earlier report, and may lose reports when it starts a trial again.
     """
-
-    def __init__(self, results: Any, account: str) -> None:
-        self._found: dict[tuple[str, int], list[tuple[Any, str]]] = {}
-        for result in results_of(results):
-            for row in _evaluated(_table(result, account)):
-                if isinstance(row.get(_FOLDER), str):
-                    place = (result, row[_FOLDER])
-                    self._found.setdefault((row[RUN], int(row[EVALUATION])), []).append(place)
-
-    def __getitem__(self, key: tuple[str, int]) -> str:
-        for result, folder in reversed(self._found[key]):
-            path = f"{result.path}/{folder}"
-            stamp = tune.Checkpoint(path, filesystem=result.filesystem).get_metadata()
-            if (stamp.get(RUN), stamp.get(EVALUATION)) == key:
-                return path
-        raise KeyError(key)
-
-    def __iter__(self) -> Iterator[tuple[str, int]]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+    places = {}
+    for result in results_of(results):
+        for checkpoint in _checkpoints(result):
+            stamp = checkpoint.get_metadata()
+            if RUN in stamp:
+                places[stamp[RUN], stamp[EVALUATION]] = checkpoint.path
+    return places
 
 
 def closed_sweep(results: Any, closing: Closing, account: str) -> ClosedSweep:
     """Return the trials of Ray's results on a closed holdout."""
-    runs = runs_of_results(results, closing, account)
-    return ClosedSweep(closing, runs, account=account, places=CheckpointPlaces(results, account))
+    runs, places = runs_of_results(results, closing, account), checkpoint_places(results)
+    return ClosedSweep(closing, runs, account=account, places=places)
 
 
 def closed_grid(results: ResultGrid, closing: Closing, account: str, statistic: str) -> ResultGrid:
@@ -143,16 +130,17 @@ def closed_grid(results: ResultGrid, closing: Closing, account: str, statistic: 
         account: Its public mark.
         statistic: What decides which evaluation is best.
     """
-    runs = runs_of_results(results, closing, account)
-    ranking = closed_sweep(results, closing, account).ranking(statistic)
-    best = {claim.trial: claim for claim in ranking}
-    analysis = copy.copy(results._experiment_analysis)
+    runs, places = runs_of_results(results, closing, account), checkpoint_places(results)
+    sweep = ClosedSweep(closing, runs, account=account, places=places)
+    best = {claim.trial: claim for claim in sweep.ranking(statistic)}
+    stamps = {path: key for key, path in places.items()}
+    analysis: Any = copy.copy(results._experiment_analysis)
     tables, trials = {}, []
-    for trial, result in zip(analysis.trials, results, strict=True):
+    for trial, result in zip(analysis.trials, results_of(results), strict=True):
         own = runs.get(trial.trial_id, [])
         table = _closed_table(result, closing, own)
         tables[trial.trial_id] = table
-        trials.append(_closed_trial(trial, result, table, best.get(trial.trial_id)))
+        trials.append(_closed_trial(trial, result, table, best.get(trial.trial_id), stamps))
     analysis.trials, analysis._trial_dataframes = trials, tables
     analysis.default_metric, analysis.default_mode = statistic, closing.modes[statistic]
     return ResultGrid(analysis)
@@ -166,17 +154,19 @@ def _table(result: Any, account: str) -> Any:
     return table[table[ACCOUNT] == account]
 
 
-def _evaluated(table: Any) -> Iterator[dict[str, Any]]:
-    """Yield the reports that go with an evaluation."""
-    if table is not None and RUN in table:
-        yield from table[table[RUN].notna()].to_dict("records")
+def _checkpoints(result: Any) -> Iterator[tune.Checkpoint]:
+    """Yield the checkpoints in a trial's folder."""
+    folder = pyarrow.fs.FileSelector(result.path, allow_not_found=True)
+    for each in result.filesystem.get_file_info(folder):
+        if each.base_name.startswith("checkpoint_"):
+            yield tune.Checkpoint(each.path, filesystem=result.filesystem)
 
 
 def _closed_table(result: Any, closing: Closing, own: list[str]) -> Any:
     """Return a trial's reports with the closed values of their evaluations.
 
     Reports of a run that was given up are left out: the trial was tried again, and its evaluations
-    exist no more. Evaluations that were never reported come last.
+    exist no more. Evaluations whose report was lost are there without it.
     """
     values = _values(closing, own)
     reports = result.metrics_dataframe
@@ -191,13 +181,16 @@ def _closed_table(result: Any, closing: Closing, own: list[str]) -> Any:
     closed = kept.merge(values, how="left", on=[RUN, EVALUATION])
     known = set(zip(kept[RUN], kept[EVALUATION], strict=True))
     missing = [key not in known for key in zip(values[RUN], values[EVALUATION], strict=True)]
-    return pd.concat([closed, values[missing]], ignore_index=True) if any(missing) else closed
+    if not any(missing):
+        return closed
+    whole = pd.concat([closed, values[missing]], ignore_index=True)
+    return whole.sort_values(EVALUATION, kind="stable", ignore_index=True)
 
 
 def _values(closing: Closing, own: list[str]) -> Any:
     """Return the closed values of some runs: one row for each evaluation."""
     ids = {run.number: run.id for run in closing.runs if run.id in own}
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    rows: dict[Key, dict[str, Any]] = {}
     for value in closing.values:
         if value.run in ids:
             key = (ids[value.run], value.evaluation)
@@ -208,9 +201,11 @@ def _values(closing: Closing, own: list[str]) -> Any:
     return pd.DataFrame(list(rows.values()), columns=None if rows else [RUN, EVALUATION])
 
 
-def _closed_trial(trial: Trial, result: Any, table: Any, best: Claim | None) -> Trial:
+def _closed_trial(
+    trial: Any, result: Any, table: Any, best: Claim | None, stamps: Mapping[str, Key]
+) -> Any:
     """Return a copy of a trial whose result is its best evaluation."""
-    copied = Trial(trial.trainable_name, stub=True)
+    copied: Any = Trial(trial.trainable_name, stub=True)
     copied.__setstate__(trial.__getstate__())
     copied.status = trial.status
     metadata = copied.run_metadata = copy.copy(trial.run_metadata)
@@ -219,40 +214,27 @@ def _closed_trial(trial: Trial, result: Any, table: Any, best: Claim | None) -> 
     if best is None:
         return copied
     rows = table.to_dict("records")
-    chosen = _row(rows, best)
+    by_key = {(row[RUN], row[EVALUATION]): _plain(row) for row in rows}
+    chosen = by_key[best.run, best.evaluation]
     for name in [column for column in table if column not in metadata.metric_analysis]:
         numbers = [row[name] for row in rows if _is_number(row[name])]
         for step, number in enumerate(numbers, start=1):
             metadata.update_metric(name, number, step=step)
-        if numbers and _is_number(chosen[name]):
+        if numbers and _is_number(chosen.get(name)):
             metadata.metric_analysis[name]["last"] = chosen[name]
-    metrics = {**result.metrics, **_plain(chosen), WEIGHTS: best.weights}
-    metadata.last_result = metrics
-    metadata.checkpoint_manager = _closed_checkpoints(trial, rows, best, metrics)
-    return copied
-
-
-def _row(rows: list[dict[str, Any]], best: Claim) -> dict[str, Any]:
-    """Return the last row of an evaluation."""
-    return [r for r in rows if (r[RUN], r[EVALUATION]) == (best.run, best.evaluation)][-1]
-
-
-def _closed_checkpoints(
-    trial: Trial, rows: list[dict[str, Any]], best: Claim, metrics: dict[str, Any]
-) -> Any:
-    """Return a trial's checkpoints with closed values; the latest is that of its best evaluation."""
-    manager = copy.copy(trial.run_metadata.checkpoint_manager)
-    by_folder = {row[_FOLDER]: row for row in rows if isinstance(row.get(_FOLDER), str)}
-    kept = []
-    for known in manager._checkpoint_results:
-        row = by_folder.get(PurePosixPath(known.checkpoint.path).name)
-        if row is not None:
-            kept.append(type(known)(known.checkpoint, {**known.metrics, **_plain(row)}))
+    metadata.last_result = {**result.metrics, **chosen, WEIGHTS: best.weights}
+    # The trial's checkpoints with closed values; the latest is that of its best evaluation.
+    kept = [
+        _TrainingResult(checkpoint, {**result.metrics, **by_key[stamps[checkpoint.path]]})
+        for checkpoint in _checkpoints(result)
+        if stamps.get(checkpoint.path) in by_key
+    ]
+    manager = metadata.checkpoint_manager = copy.copy(metadata.checkpoint_manager)
     manager._checkpoint_results = kept
     manager._latest_checkpoint_result = next(
-        (type(k)(k.checkpoint, metrics) for k in kept if k.checkpoint.path == best.weights), None
+        (each for each in kept if each.checkpoint.path == best.weights), None
     )
-    return manager
+    return copied
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

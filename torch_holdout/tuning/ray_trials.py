@@ -92,7 +92,7 @@ class RunningTrial:
             return
         evaluated = None if self._run is None else self._run.evaluated()
         if evaluated is not None:
-            stamp = {RUN: evaluated[0], EVALUATION: evaluated[1]}
+            stamp: Told = {RUN: evaluated[0], EVALUATION: evaluated[1]}
             told |= stamp
             if checkpoint is not None:
                 checkpoint.update_metadata(stamp)
