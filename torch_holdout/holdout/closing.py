@@ -29,7 +29,7 @@ class ClosedValue:
         low: The lower end of the interval.
         high: Its upper end.
         exact: Whether the value is the holdout's own.
-        step: After which step of the training loop, if it was told.
+        step: The step of the training loop, if the run told it.
     """
 
     run: int

@@ -2,13 +2,11 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, final
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._noise.streams import NoiseSource
 from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
@@ -17,6 +15,7 @@ from torch_holdout.holdout.checks import Question, guesses_for, query_key
 from torch_holdout.holdout.gathering import gather
 from torch_holdout.holdout.passes import OpenedRun, Passed
 from torch_holdout.holdout.registration import Registration
+from torch_holdout.holdout.run_access import RunAccess
 from torch_holdout.holdout.run_checks import (
     account_closed,
     checked_rule,
@@ -26,22 +25,13 @@ from torch_holdout.holdout.run_checks import (
 )
 from torch_holdout.holdout.run_results import Evaluation, Outcome, outcome_of, shares_taken
 from torch_holdout.holdout.runs import current_trial
-from torch_holdout.ledger import Ledger
+from torch_holdout.holdout.standings import Standings, ask, not_begun
 from torch_holdout.ledger.chains import public_mark
-from torch_holdout.ledger.sealed_runs import SealedRuns, StoredRun, Sums, run_mark
+from torch_holdout.ledger.run_events import StoredRun, Sums, run_mark
+from torch_holdout.ledger.sealed_runs import SealedRuns
+from torch_holdout.ledger.symbols import record_said
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
-
-
-@final
-@dataclass(frozen=True, repr=False)
-class RunAccess:
-    """What a run needs of its holdout."""
-
-    registration: Registration
-    ledger: Ledger
-    account: str
-    noise: NoiseSource
 
 
 @final
@@ -81,8 +71,9 @@ class Run:
         self._trial = trial = current_trial(public_mark(access.account))
         if trial is not None:
             name = trial.label
+        if trial is not None and resume is None:
             best = trial.best if stop is None and best is None else best
-            resume = trial.resumed() if resume is None else resume
+            resume = trial.resumed()
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
@@ -108,7 +99,11 @@ class Run:
         """How the run ended; None while it is open."""
         if self._mark is None:
             return None
-        return outcome_of(self._stored(), self._mechanism, self._mark)
+        summary = self._access.ledger.summary(self._access.account)
+        stored = self._of(summary.runs)
+        return outcome_of(
+            stored, self._mechanism, self._mark, record_said(summary.symbols, stored.run)
+        )
 
     def belongs_to(self, address: str, name: str) -> bool:
         """Whether it is a run of the holdout of that name in that ledger."""
@@ -144,6 +139,40 @@ class Run:
         """
         return self._ended(OpenedRun.give_up)
 
+    def record(self) -> bool:
+        """Say whether this run, which has ended, was better than every run that ended before it.
+
+        Its best evaluation by its own statistic, strictly better than every one of theirs. The bit
+        is a symbol: every later evaluation pays for it, by a registered law (``bounds.symbols``).
+        Asked again it is the same, free.
+
+        Example:
+            >>> import torch, torch_holdout as th
+            >>> holdout = th.ReusableHoldout(
+            ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+            ...     mechanism=th.Sealed(evaluations=10), budget=2)
+            >>> for right in (2, 3):
+            ...     with holdout.run() as run:
+            ...         sums = holdout.accumulator("val_acc")
+            ...         sums.update(torch.arange(4) < right)
+            ...         _ = run.evaluate({"val_acc": sums}, query=f"model {right}")
+            >>> run.record(), holdout.winner()
+            (True, 2)
+            >>> {kind: round(nats, 3) for kind, nats in holdout.status().nats.items()}
+            {'ended': 0.0, 'record': 0.693, 'winner': 0.693}
+        """
+        mark = self._mark
+        if mark is None:
+            raise not_begun()
+
+        def asked(standings: Standings) -> bool:
+            run = standings.runs.find(mark)
+            if run is None:
+                raise unknown_run("in another ledger or account")
+            return standings.record(run)
+
+        return ask(self._access, asked)
+
     def __enter__(self) -> "Run":
         return self
 
@@ -157,7 +186,7 @@ class Run:
             if kind is None:
                 self.end()
             elif issubclass(kind, Exception):
-                self._ended(OpenedRun.give_up_if_free)
+                self._give_up_if_free()
 
     def __copy__(self) -> "Run":
         return self
@@ -196,6 +225,10 @@ class Run:
         """Raise unless this run has evaluated the model; nothing is recorded or charged."""
         asked = Question(sums, query, guesses_for(sums, None), False)
         without_trace(lambda: self._ask(asked, OpenedRun.recall))
+
+    def _give_up_if_free(self) -> Outcome | None:
+        """Give the run up if that is free, as ``give_up``; otherwise leave it open."""
+        return self._ended(OpenedRun.give_up_if_free)
 
     @property
     def _weights_path(self) -> str | None:
@@ -270,9 +303,11 @@ class Run:
         return self.outcome
 
     def _stored(self) -> StoredRun:
-        account = self._access.account
-        for run in self._access.ledger.runs(account):
-            if run_mark(account, run.run) == self._mark:
+        return self._of(self._access.ledger.runs(self._access.account))
+
+    def _of(self, runs: Iterable[StoredRun]) -> StoredRun:
+        for run in runs:
+            if run_mark(self._access.account, run.run) == self._mark:
                 return run
         raise unknown_run("in another ledger or account")
 

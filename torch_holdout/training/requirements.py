@@ -136,7 +136,8 @@ def require_releases_left(holdout: ReusableHoldout) -> None:
 
 def budget_spent(holdout: ReusableHoldout) -> str:
     """Return the clause that begins every message about a spent budget."""
-    return f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, 'release')}) is spent"
+    unit = "release" if holdout.mechanism.shows_values else "run"
+    return f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, unit)}) is spent"
 
 
 def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[str, ...]:

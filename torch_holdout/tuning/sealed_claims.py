@@ -8,6 +8,7 @@ from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.closing import ClosedRun, ClosedValue, Closing
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.tuning.claims import Claim
+from torch_holdout.tuning.trial_runs import is_closed
 
 Runs = Mapping[str, Sequence[str]]  # the ids of each trial's runs
 Places = Mapping[tuple[str, int], str]  # where weights are, by a run's id and its evaluation
@@ -40,7 +41,7 @@ class FrontPoint:
 
 def closing_of_sweep(holdout: ReusableHoldout, failure: float = 0.05) -> Closing:
     """Return what closing has published; raise while the holdout is open, which stays so."""
-    if holdout._reading().summary.closed == "open":
+    if not is_closed(holdout):
         raise HoldoutError(
             f"Expected a closed holdout, because {holdout.name!r} is sealed: it shows no value, "
             f"and no winner, before it is closed. Call holdout.close() when the sweep is over; "
@@ -147,6 +148,12 @@ class ClosedSweep:
             evaluation=value.evaluation,
             run=run.id,
         )
+
+    def beside(self, claim: Claim, statistic: str) -> ClosedValue | None:
+        """Return the value of a statistic at the evaluation of a claim, if it was evaluated."""
+        number = next(number for number, run in self._run.items() if run.id == claim.run)
+        values = self._values.get((number, statistic), ())
+        return next((v for v in values if v.evaluation == claim.evaluation), None)
 
     def front(
         self,

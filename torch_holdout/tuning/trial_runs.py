@@ -6,11 +6,13 @@ try that goes on from the trial's own checkpoint goes on with its run. A run is 
 was stored with the trial, or by its label, if the trial was killed before the id was stored.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 
+from torch_holdout.errors import HoldoutClosedError
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.ledger.sealed_runs import marked_run
+from torch_holdout.ledger.run_events import StoredRun, marked_run
 
 
 def open_runs(
@@ -29,11 +31,38 @@ def open_runs(
         >>> open_runs(holdout, labels={"study trial 3"}) == [run.id]
         True
     """
+    return [mark for run, mark in _open(holdout) if run.label in labels or mark in ids]
+
+
+def is_closed(holdout: ReusableHoldout) -> bool:
+    """Return whether a holdout was closed."""
+    return holdout._reading().summary.closed != "open"
+
+
+def end_silent(holdout: ReusableHoldout, ids: Collection[str]) -> None:
+    """End a trial's open runs that nothing stops: that says nothing, and their evaluations count.
+
+    A run with a patience stays open: ending it would hand over its best evaluation, at a price.
+    """
+    with suppress(HoldoutClosedError):  # closed meanwhile: there is nothing to end
+        for run, mark in _open(holdout):
+            if mark in ids and run.patience is None:
+                holdout.run(resume=mark).end()
+
+
+def give_up_free(holdout: ReusableHoldout, ids: Collection[str]) -> None:
+    """Give up the open runs of a trial that failed, where that is free; others stay open."""
+    with suppress(HoldoutClosedError):
+        for _, mark in _open(holdout):
+            if mark in ids:
+                holdout.run(resume=mark)._give_up_if_free()
+
+
+def _open(holdout: ReusableHoldout) -> Iterator[tuple[StoredRun, str]]:
     summary = holdout._reading().summary
-    known = ((run, marked_run(summary.account, run.run)) for run in summary.runs)
-    return [
-        mark for run, mark in known if run.state == "open" and (run.label in labels or mark in ids)
-    ]
+    for run in summary.runs:
+        if run.state == "open":
+            yield run, marked_run(summary.account, run.run)
 
 
 def runs_of_trials(
