@@ -219,7 +219,7 @@ class Run:
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
         if self._trial is not None and self._mark is not None:
-            self._trial.took(self._mark)
+            self._trial.took(self._mark, passed.evaluation.number)
         return passed
 
     def _recall(self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint) -> None:
