@@ -79,7 +79,7 @@ LATE = "(SELECT max(position) FROM th_run_events WHERE holdout_id = 1 AND kind =
 OPEN = {
     "price of a stop": (event("nats = 0.0", STOP), "price is not what the registered law gives"),
     "price left out": (event("nats = NULL", STOP), "price is not what the registered law gives"),
-    "what others had said": (event("nats = 0.0", LATE), "what other runs had said"),
+    "what others had said": (event("nats = 0.0", LATE), "what others had said is not"),
     "named evaluation": (event("evaluation = 1", STOP), "do not stand as their events say"),
     "query": (event("query = 'x'", 2), "edited"),
     "time": (event("asked_at = ''", 2), "edited"),

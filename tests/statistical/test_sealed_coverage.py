@@ -27,6 +27,7 @@ ANALYSTS = {  # analyst, account, holdouts at full size and in short
     "restarting": (of.restarting, {"evaluations": 10, "runs": 3}, 200, 12),
     "fine-tuning": (of.fine_tuning, {"evaluations": 8, "runs": 10}, 150, 8),
     "parallel": (of.parallel, {"evaluations": 8, "runs": 12}, 150, 8),
+    "recording": (of.recording, {"evaluations": 1, "runs": 60}, 100, 8),
     "watching": (of.watching, {"evaluations": 15, "runs": 3}, 200, 12),
     "watching what is sealed": (
         partial(of.watching, shared=400),
@@ -39,7 +40,7 @@ ANALYSTS = {  # analyst, account, holdouts at full size and in short
         (of.peeking, {"evaluations": 80, "runs": 1}, 0, 8),
     ),
 }
-HONEST = ["best of m", "majority", "restarting", "fine-tuning", "parallel", "watching"]
+HONEST = ["best of m", "majority", "restarting", "fine-tuning", "parallel", "recording", "watching"]
 
 
 def limit(holdouts):
@@ -80,9 +81,10 @@ def test_closed_intervals_of_values_hold(analyst):
     assert found <= limit(holdouts)
 
 
-def test_stop_epochs_that_are_not_charged_are_caught():
-    """The twin takes others = 0, although the vote is made of stop epochs."""
-    found, holdouts = missed("majority", of.misses_uncharged)
+@pytest.mark.parametrize("analyst", ["majority", "recording"])
+def test_what_was_said_and_not_charged_is_caught(analyst):
+    """The twin takes others = 0, although models are made of stop epochs, or of record bits."""
+    found, holdouts = missed(analyst, of.misses_uncharged)
     assert found > limit(holdouts)
 
 

@@ -5,14 +5,13 @@ happen are enumerated through the real door; exp(-nats) over them must sum to at
 """
 
 import math
-from collections import defaultdict
 from itertools import product
 
 import pytest
 import torch
 import torch_holdout as th
 
-from support.builders.sealed_logs import events_of, said_before, symbols_before
+from support.builders.sealed_logs import events_of, recorded, said_before, sums_of_prefixes
 
 EVALUATIONS, PATIENCE, PASSES = 4, 2, 4
 # One course of values for each thing a run of four passes can say: a stop at pass 3, at pass 4, and
@@ -51,21 +50,6 @@ def played(first, second, ending):
 @pytest.fixture(scope="module", params=ENDINGS)
 def histories(request):
     return [played(*courses, request.param) for courses in product(COURSES, repeat=2)]
-
-
-def sums_of_prefixes(histories, nats):
-    """By run and evaluation: the sum of exp(-nats) over the prefixes at which it can happen."""
-    found = defaultdict(dict)
-    for events in histories:
-        for event, said in nats(events):
-            prefix = symbols_before(events, event["position"])
-            known = found[event["run"], event["evaluation"]].setdefault(prefix, said)
-            assert known == said  # it depends on what is public, and on nothing else
-    return {key: sum(math.exp(-said) for said in each.values()) for key, each in found.items()}
-
-
-def recorded(events):
-    return [(event, event["nats"]) for event in events if event["kind"] == "evaluate"]
 
 
 def test_prefixes_sum_to_at_most_one(histories):

@@ -1,6 +1,7 @@
 """What closing publishes: the account is closed, its sums are read, each gets its interval."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from torch_holdout.bounds.certificate import position_bracket
@@ -13,7 +14,9 @@ from torch_holdout.holdout.run_checks import shows_exactly, sums_are_gone
 from torch_holdout.holdout.run_results import outcome_of
 from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.registration import StoredRegistration
-from torch_holdout.ledger.sealed_runs import LIVE, StoredClosing, StoredRun, Sums, run_mark
+from torch_holdout.ledger.run_events import LIVE, StoredRun, Sums, run_mark
+from torch_holdout.ledger.sealed_runs import StoredClosing
+from torch_holdout.ledger.symbols import record_said
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import Sealed
 
@@ -76,7 +79,7 @@ def closing_of(
         runs: list[ClosedRun] = []
         if isinstance(reading.mechanism, Sealed):
             found = _sealed_values(reading, reading.mechanism, stored, failure)
-            runs = [_closed_run(run, reading.mechanism, account) for run in stored.runs]
+            runs = [_closed_run(run, reading, reading.mechanism, account) for run in stored.runs]
         else:
             found = _live_values(reading, stored, answers, failure)
         return Closing(
@@ -112,8 +115,8 @@ def _sealed_values(
                 statistics=len(registered.statistics),
                 others=event.nats or 0.0,
             )
-            where = (event.run, number)
-            yield _value(name, registered, where, sums, bracket)
+            value = _value(name, registered, (event.run, number), sums, bracket)
+            yield replace(value, step=event.step)
 
 
 def _live_values(
@@ -170,12 +173,14 @@ def _value(
     )
 
 
-def _closed_run(run: StoredRun, mechanism: Sealed, account: str) -> ClosedRun:
-    mark = run_mark(account, run.run)
+def _closed_run(
+    run: StoredRun, reading: AccountReading, mechanism: Sealed, account: str
+) -> ClosedRun:
+    mark, record = run_mark(account, run.run), record_said(reading.summary.symbols, run.run)
     return ClosedRun(
         number=run.run,
         name=run.label,
-        outcome=outcome_of(run, mechanism, mark),
+        outcome=outcome_of(run, mechanism, mark, record),
         evaluations=run.evaluations,
         statistic=run.statistic,
         weights=run.weights,

@@ -29,6 +29,7 @@ class ClosedValue:
         low: The lower end of the interval.
         high: Its upper end.
         exact: Whether the value is the holdout's own.
+        step: The step of the training loop, if the run told it.
     """
 
     run: int
@@ -38,6 +39,7 @@ class ClosedValue:
     low: float
     high: float
     exact: bool = True
+    step: str | None = None
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high

@@ -11,7 +11,6 @@ from torch_holdout._noise.streams import NoiseSource, SeededNoise, SystemNoise
 from torch_holdout._shared.checks import (
     require_choice,
     require_failure,
-    require_text,
     require_whole,
 )
 from torch_holdout._shared.distributed import on_first_rank
@@ -34,25 +33,25 @@ from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.deciding import decided
 from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.reading import AccountReading, own_interval
-from torch_holdout.holdout.registration import RegisteredHoldout, Registration
+from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer, Status
-from torch_holdout.holdout.run import Run, RunAccess
 from torch_holdout.holdout.run_checks import account_closed
 from torch_holdout.holdout.run_results import shares_taken
-from torch_holdout.holdout.runs import as_run_name, current_run
+from torch_holdout.holdout.runs import current_run
+from torch_holdout.holdout.sealed_door import SealedDoor
 from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
-from torch_holdout.ledger.sealed_runs import Sums
-from torch_holdout.mechanisms import Mechanism, Patience
+from torch_holdout.ledger.run_events import Sums
+from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import values_are_sealed
 from torch_holdout.planning.setting import Plan, planned_arguments
 from torch_holdout.statistics import SealedSums, Statistic
 
 
 @final
-class ReusableHoldout(RegisteredHoldout):
+class ReusableHoldout(SealedDoor):
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
     The constructor validates. On first use the ledger is opened and the account is created, or
@@ -221,30 +220,6 @@ class ReusableHoldout(RegisteredHoldout):
         asked = Question(sums, query, guesses_for(sums, guesses), fresh)
         # An error from inside may not carry out a raw value or an uncommitted answer.
         return without_trace(lambda: self._release_all(asked))
-
-    def run(
-        self,
-        *,
-        stop: Patience | None = None,
-        best: str | None = None,
-        name: str | None = None,
-        resume: str | None = None,
-    ) -> Run:
-        """Return a run of a sealed holdout; its first evaluation takes one of the budget.
-
-        Args:
-            stop: What stops it. Without it the run shows nothing at all before closing.
-            best: Which statistic decides what is best in it; None: that of ``stop``, or the first.
-            name: What it is called in the report; None: the name of ``th.named_run``.
-            resume: The ``id`` of an open run, to go on with it; its rule is the stored one.
-        """
-        if resume is not None:
-            require_text("resume", resume)
-        if name is not None:
-            require_text("name", name)
-        label = current_run() if name is None else as_run_name(name)
-        access = RunAccess(self._registration, self._ledger, self._attached(), self._noise)
-        return Run(access, stop, best, label, resume)
 
     def close(self, *, exact: bool | None = None, failure: float = 0.05) -> Closing:
         """Close the holdout for good, and show every value with its interval.

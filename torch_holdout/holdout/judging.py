@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from torch_holdout._noise.streams import NoiseStream
 from torch_holdout.holdout.registration import Registration
-from torch_holdout.ledger.sealed_runs import StoredRun
+from torch_holdout.ledger.run_events import StoredRun
 from torch_holdout.mechanisms.patience import Reference, judged
 from torch_holdout.mechanisms.private_patience import PrivatePatience
 

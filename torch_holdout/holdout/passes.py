@@ -1,6 +1,5 @@
 """One pass of a sealed run, inside the ledger's transaction: raw sums in, a decision out."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
@@ -11,7 +10,8 @@ from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.run_checks import ended_run, unknown_weights
 from torch_holdout.holdout.run_results import Evaluation, outcome_of
 from torch_holdout.ledger.chains import canonical
-from torch_holdout.ledger.sealed_runs import Event, SealedRuns, State, StoredRun, Sums
+from torch_holdout.ledger.run_events import Event, State, StoredRun, Sums
+from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.mechanisms.sealed import Sealed
 
 _EVENTS: dict[str, str] = {"stopped": "stop", "ended": "end", "given_up": "give_up"}
@@ -78,7 +78,7 @@ class OpenedRun:
 
     @property
     def is_free(self) -> bool:
-        """Whether the run has said nothing yet, and no other has since its first evaluation.
+        """Whether the run has said nothing yet, nor has anything else since its first evaluation.
 
         Only then may another run take its share: a share whose evaluations come again after
         something was said would be used twice on one path of what is published.
@@ -96,13 +96,12 @@ class OpenedRun:
             self.runs.update(self.run.run, share=None)
 
     def give_up_if_free(self) -> None:
-        """Give the run up if that is free; otherwise leave it open."""
-        if self.is_free:
+        """Give an open run up if that is free; otherwise leave it as it is."""
+        if self.run.state == "open" and self.is_free:
             self.give_up()
 
     def _said_by_others(self) -> float:
-        others = (run for run in self.runs.all() if run.run != self.run.run)
-        return math.fsum(run.said(self.mechanism) for run in others)
+        return self.runs.said_by_others(self.run.run, self.mechanism)
 
     def _new(
         self,

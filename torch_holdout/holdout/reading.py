@@ -27,7 +27,8 @@ from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
-from torch_holdout.ledger.sealed_runs import marked_run
+from torch_holdout.ledger.run_events import marked_run
+from torch_holdout.ledger.symbols import Said, record_said, symbols_said
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.private_patience import PrivatePatience
 from torch_holdout.mechanisms.sealed import Sealed
@@ -183,12 +184,15 @@ class AccountReading:
                 failure=failure,
             )
 
+    def said(self, mechanism: Sealed) -> Said:
+        """Return what runs and symbols have said so far."""
+        return Said(self.summary.runs, symbols_said(self.summary.symbols), mechanism)
+
     def _facts(self, mechanism: Sealed) -> list[RunFacts]:
-        runs = self.summary.runs
-        said = {run.run: run.said(mechanism) for run in runs}
+        said = self.said(mechanism)
         return [
-            RunFacts(run.share, run.evaluations, math.fsum(said.values()) - said[run.run])
-            for run in runs
+            RunFacts(run.share, run.evaluations, said.by_others(run.run))
+            for run in self.summary.runs
             if run.share is not None
         ]
 
@@ -206,15 +210,18 @@ class AccountReading:
                 best_evaluation=run.best,
                 nats=run.said(mechanism),
                 id=marked_run(self.summary.account, run.run),
+                record=record_said(self.summary.symbols, run.run),
             )
             for run in self.summary.runs
         )
 
     def _nats(self) -> dict[str, float]:
-        """Return what runs have said, by how they ended."""
+        """Return what was said: by runs, by how they ended; by symbols, by their kind."""
         said: dict[str, float] = {}
         for run in self._runs():
             said[run.state] = said.get(run.state, 0.0) + run.nats
+        for symbol in self.summary.symbols:
+            said[symbol.kind] = said.get(symbol.kind, 0.0) + symbol.nats
         return said
 
     def _sampler_error(self, epsilon: float) -> float:

@@ -59,6 +59,7 @@ class RunStatus:
         best_evaluation: The evaluation that was handed over, if one was.
         nats: What it has said so far; evaluations of other runs pay for it from now on.
         id: Its public id, for ``holdout.run(resume=...)``.
+        record: Whether it was better than every run that ended before it, if that was said.
     """
 
     number: int
@@ -69,6 +70,7 @@ class RunStatus:
     best_evaluation: int | None
     nats: float
     id: str = ""
+    record: bool | None = None
 
     def __str__(self) -> str:
         name = "" if self.name is None else f" ({self.name})"
@@ -76,7 +78,8 @@ class RunStatus:
         said = f"; has said {up(self.nats)} nats" if self.nats else ""
         made = counted(self.evaluations, "evaluation")
         mark = f"; resume={self.id!r} goes on" if self.state == "open" and self.id else ""
-        return f"run {self.number}{name}: {self.decision}, {made}{best}{said}{mark}"
+        bit = "" if self.record is None else ", a record" if self.record else ", no record"
+        return f"run {self.number}{name}: {self.decision}, {made}{best}{bit}{said}{mark}"
 
     @property
     def decision(self) -> str:
@@ -107,7 +110,8 @@ class Status:
         unit: What the budget counts, ``"release"`` or ``"run"``; of a sealed holdout ``releases``
             are runs and ``queries`` are evaluations.
         runs: The sealed runs.
-        nats: What they have said, by their state.
+        nats: What they have said, by their state; what was said on request, by its kind:
+            ``"record"``, ``"winner"`` and ``"challenge"``.
         closed: Whether it was closed: nothing more can be asked.
 
     Example:

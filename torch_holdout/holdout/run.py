@@ -2,13 +2,11 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, final
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._noise.streams import NoiseSource
 from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
@@ -17,6 +15,7 @@ from torch_holdout.holdout.checks import Question, guesses_for, query_key
 from torch_holdout.holdout.gathering import gather
 from torch_holdout.holdout.passes import OpenedRun, Passed
 from torch_holdout.holdout.registration import Registration
+from torch_holdout.holdout.run_access import RunAccess
 from torch_holdout.holdout.run_checks import (
     account_closed,
     checked_rule,
@@ -25,21 +24,14 @@ from torch_holdout.holdout.run_checks import (
     unknown_run,
 )
 from torch_holdout.holdout.run_results import Evaluation, Outcome, outcome_of, shares_taken
-from torch_holdout.ledger import Ledger
-from torch_holdout.ledger.sealed_runs import SealedRuns, StoredRun, Sums, run_mark
+from torch_holdout.holdout.runs import current_trial
+from torch_holdout.holdout.standings import Standings, ask, not_begun
+from torch_holdout.ledger.chains import public_mark
+from torch_holdout.ledger.run_events import StoredRun, Sums, run_mark
+from torch_holdout.ledger.sealed_runs import SealedRuns
+from torch_holdout.ledger.symbols import record_said
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
-
-
-@final
-@dataclass(frozen=True, repr=False)
-class RunAccess:
-    """What a run needs of its holdout."""
-
-    registration: Registration
-    ledger: Ledger
-    account: str
-    noise: NoiseSource
 
 
 @final
@@ -76,6 +68,11 @@ class Run:
         require_instance("access", access, RunAccess)
         self._access = access
         self._mechanism = sealed_mechanism(access.registration)
+        self._trial = trial = current_trial(public_mark(access.account))
+        if trial is not None:
+            name = trial.label
+            best = trial.best if stop is None and best is None else best
+            resume = trial.resumed() if resume is None else resume
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
@@ -101,7 +98,11 @@ class Run:
         """How the run ended; None while it is open."""
         if self._mark is None:
             return None
-        return outcome_of(self._stored(), self._mechanism, self._mark)
+        summary = self._access.ledger.summary(self._access.account)
+        stored = self._of(summary.runs)
+        return outcome_of(
+            stored, self._mechanism, self._mark, record_said(summary.symbols, stored.run)
+        )
 
     def belongs_to(self, address: str, name: str) -> bool:
         """Whether it is a run of the holdout of that name in that ledger."""
@@ -137,6 +138,40 @@ class Run:
         """
         return self._ended(OpenedRun.give_up)
 
+    def record(self) -> bool:
+        """Say whether this run, which has ended, was better than every run that ended before it.
+
+        Its best evaluation by its own statistic, strictly better than every one of theirs. The bit
+        is a symbol: every later evaluation pays for it, by a registered law (``bounds.symbols``).
+        Asked again it is the same, free.
+
+        Example:
+            >>> import torch, torch_holdout as th
+            >>> holdout = th.ReusableHoldout(
+            ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+            ...     mechanism=th.Sealed(evaluations=10), budget=2)
+            >>> for right in (2, 3):
+            ...     with holdout.run() as run:
+            ...         sums = holdout.accumulator("val_acc")
+            ...         sums.update(torch.arange(4) < right)
+            ...         _ = run.evaluate({"val_acc": sums}, query=f"model {right}")
+            >>> run.record(), holdout.winner()
+            (True, 2)
+            >>> {kind: round(nats, 3) for kind, nats in holdout.status().nats.items()}
+            {'ended': 0.0, 'record': 0.693, 'winner': 0.693}
+        """
+        mark = self._mark
+        if mark is None:
+            raise not_begun()
+
+        def asked(standings: Standings) -> bool:
+            run = standings.runs.find(mark)
+            if run is None:
+                raise unknown_run("in another ledger or account")
+            return standings.record(run)
+
+        return ask(self._access, asked)
+
     def __enter__(self) -> "Run":
         return self
 
@@ -150,7 +185,7 @@ class Run:
             if kind is None:
                 self.end()
             elif issubclass(kind, Exception):
-                self._ended(OpenedRun.give_up_if_free)
+                self._give_up_if_free()
 
     def __copy__(self) -> "Run":
         return self
@@ -181,12 +216,18 @@ class Run:
 
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
+        if self._trial is not None and self._mark is not None:
+            self._trial.took(self._mark)
         return passed
 
     def _recall(self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint) -> None:
         """Raise unless this run has evaluated the model; nothing is recorded or charged."""
         asked = Question(sums, query, guesses_for(sums, None), False)
         without_trace(lambda: self._ask(asked, OpenedRun.recall))
+
+    def _give_up_if_free(self) -> Outcome | None:
+        """Give the run up if that is free, as ``give_up``; otherwise leave it open."""
+        return self._ended(OpenedRun.give_up_if_free)
 
     @property
     def _weights_path(self) -> str | None:
@@ -228,10 +269,21 @@ class Run:
         if run is None and self._mark is not None:
             raise unknown_run("in another ledger or account")
         if run is None:
+            for replaced in filter(None, map(runs.find, self._replaced)):
+                self._open(runs, replaced).give_up_if_free()
             run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
+        return self._open(runs, run)
+
+    def _open(self, runs: SealedRuns, run: StoredRun) -> OpenedRun:
+        access = self._access
         return OpenedRun(runs, run, access.registration, self._mechanism, access.noise)
+
+    @property
+    def _replaced(self) -> tuple[str, ...]:
+        """Ids of runs of earlier tries of the same trial, whose place this one takes."""
+        return () if self._trial is None else self._trial.replaced
 
     def _ended(self, action: Callable[[OpenedRun], None]) -> Outcome | None:
         if self._mark is None:
@@ -250,9 +302,11 @@ class Run:
         return self.outcome
 
     def _stored(self) -> StoredRun:
-        account = self._access.account
-        for run in self._access.ledger.runs(account):
-            if run_mark(account, run.run) == self._mark:
+        return self._of(self._access.ledger.runs(self._access.account))
+
+    def _of(self, runs: Iterable[StoredRun]) -> StoredRun:
+        for run in runs:
+            if run_mark(self._access.account, run.run) == self._mark:
                 return run
         raise unknown_run("in another ledger or account")
 
@@ -261,7 +315,9 @@ class Run:
         runs = access.ledger.runs(access.account)
         if access.ledger.closing(access.account) is not None:
             raise account_closed(access.registration.name)
-        if shares_taken(runs) >= access.registration.budget:
+        replaced = set(self._replaced)
+        others = (run for run in runs if run_mark(access.account, run.run) not in replaced)
+        if shares_taken(others) >= access.registration.budget:
             raise no_runs_left(access.registration, runs, access.account)
 
 

@@ -13,7 +13,7 @@ from torch_holdout.errors import (
 )
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.run_results import Outcome
-from torch_holdout.ledger.sealed_runs import StoredRun, run_mark
+from torch_holdout.ledger.run_events import StoredRun, run_mark
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.mechanisms.sealed import Sealed

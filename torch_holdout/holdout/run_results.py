@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
-from torch_holdout.ledger.sealed_runs import StoredRun
+from torch_holdout.ledger.run_events import StoredRun
 from torch_holdout.mechanisms.sealed import Sealed
 
 
@@ -33,7 +33,7 @@ class Evaluation:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a run ended; all that it ever says before closing.
+    """How a run ended; all that it says before closing.
 
     Attributes:
         best_evaluation: The number of its best evaluation; None if nothing is said of it.
@@ -43,6 +43,8 @@ class Outcome:
         passes: How many passes were made.
         price: What this says, in nats: whatever is evaluated later pays for it.
         run: The run's id.
+        record: Whether it was better than every run that ended before it; None if that was not
+            asked (``run.record()``).
 
     Example:
         >>> Outcome(best_evaluation=31, stopped_at=41, reason="patience", evaluations=41,
@@ -57,9 +59,12 @@ class Outcome:
     passes: int
     price: float
     run: str = field(default="", repr=False)
+    record: bool | None = None
 
 
-def outcome_of(run: StoredRun, mechanism: Sealed, mark: str) -> Outcome | None:
+def outcome_of(
+    run: StoredRun, mechanism: Sealed, mark: str, record: bool | None = None
+) -> Outcome | None:
     """Return how a run ended; None while it is open."""
     reasons: dict[str, Any] = {"stopped": "patience", "ended": "ended", "given_up": "given up"}
     if run.state not in reasons:
@@ -72,6 +77,7 @@ def outcome_of(run: StoredRun, mechanism: Sealed, mark: str) -> Outcome | None:
         passes=run.passes,
         price=run.said(mechanism),
         run=mark,
+        record=record,
     )
 
 

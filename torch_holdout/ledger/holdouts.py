@@ -13,8 +13,10 @@ from torch_holdout.ledger.chains import chained, public_mark
 from torch_holdout.ledger.chains import first_link as first_link  # its path in 0.1.0
 from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.registration import StoredRegistration
-from torch_holdout.ledger.sealed_runs import LIVE, SealedRuns, StoredRun, Sums
+from torch_holdout.ledger.run_events import LIVE, StoredRun, Sums
+from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.ledger.statements import change
+from torch_holdout.ledger.symbols import Symbol
 
 Kind = Literal["release", "guess"]
 
@@ -89,6 +91,7 @@ class Summary:
     account: str
     sketched: bool = False
     runs: tuple[StoredRun, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
     closed: Literal["open", "exact", "private"] = "open"
 
     @property

@@ -23,6 +23,7 @@ from torch_holdout.ledger.plans import require_makeable
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
+from torch_holdout.ledger.run_events import StoredRun
 from torch_holdout.ledger.run_replay import require_runs_fit
 from torch_holdout.ledger.same_data import (
     KnownData,
@@ -37,11 +38,11 @@ from torch_holdout.ledger.same_data import (
 )
 from torch_holdout.ledger.sealed_runs import (
     StoredClosing,
-    StoredRun,
     has_events,
     how_closed,
     read_closing,
     read_runs,
+    read_symbols,
 )
 from torch_holdout.ledger.transactions import OpenLedger
 
@@ -326,8 +327,12 @@ class Ledger(OpenLedger):
         summary = Summary.of_row(row, self.address, sketched=known)
         if self._version < schema.WITH_SEALED or not has_events(connection, row.id):
             return summary
-        runs = tuple(read_runs(connection, row.id))
-        return replace(summary, runs=runs, closed=how_closed(connection, row.id))
+        return replace(
+            summary,
+            runs=tuple(read_runs(connection, row.id)),
+            symbols=tuple(read_symbols(connection, row.id)),
+            closed=how_closed(connection, row.id),
+        )
 
     def _locked(
         self,

@@ -1,7 +1,6 @@
 """The replay of sealed runs: whether events, prices, secrets and closing fit together."""
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +10,7 @@ import sqlalchemy as sa
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger.registration import UNREADABLE, StoredRegistration
 from torch_holdout.ledger.replay import Chain, Problem, StoredRow, raise_first, stored_rows
+from torch_holdout.ledger.run_events import LIVE, Event, State, StoredRun
 from torch_holdout.ledger.schema import (
     closed_sums,
     run_ends,
@@ -19,14 +19,8 @@ from torch_holdout.ledger.schema import (
     secret_runs,
     secret_sums,
 )
-from torch_holdout.ledger.sealed_runs import (
-    LIVE,
-    Event,
-    State,
-    StoredRun,
-    read_runs,
-    sums_digest,
-)
+from torch_holdout.ledger.sealed_runs import read_runs, sums_digest
+from torch_holdout.ledger.symbols import KINDS, Said, Symbol
 from torch_holdout.mechanisms.sealed import Sealed
 
 _ENDS: dict[str, State] = {"stop": "stopped", "end": "ended", "give_up": "given_up"}
@@ -98,6 +92,11 @@ class _Replay:
         self.sums: set[tuple[int, int, str]] = set()
         self.queries: dict[tuple[int, int], str | None] = {}
         self.first: dict[int, float | None] = {}  # what others had said at a run's beginning
+        self.symbols: dict[str, Symbol] = {}  # the latest of each kind
+        self.symbols_said = 0.0
+        self.recorded: set[int] = set()  # runs whose record bit was said
+        self.ended: list[int] = []  # in the order they ended
+        self.values: dict[tuple[int, str], int] = {}  # sums by run and statistic
         self.is_closed = False
         self.closing: dict[str, Any] = {}
 
@@ -109,14 +108,20 @@ class _Replay:
             self.is_closed, self.closing = True, event.content
         elif self.mechanism is None:
             yield "a run of a holdout that is not sealed"
-        elif event.kind == "begin":
+        elif event.kind in KINDS:
+            yield from self._say(event, self.mechanism)
+        else:
+            yield from self._of_run(event, self.mechanism)
+
+    def _of_run(self, event: Event, mechanism: Sealed) -> Iterator[str]:
+        if event.kind == "begin":
             yield from self._begin(event)
         elif not 1 <= event.run <= len(self.runs) or not self._takes(event):
             yield "its run is not open"
         elif event.kind == "evaluate":
-            yield from self._evaluate(event, self.mechanism)
+            yield from self._evaluate(event, mechanism)
         elif event.kind in _ENDS:
-            yield from self._end(event, self.mechanism)
+            yield from self._end(event, mechanism)
         else:
             yield "an event of an unknown kind"
 
@@ -146,11 +151,12 @@ class _Replay:
             yield "evaluations are not numbered in order"
         if content["pass"] not in (None, run.passes + 1):
             yield "passes are not numbered in order"
-        others = math.fsum(other.said(mechanism) for other in self.runs if other is not run)
-        if event.nats is None or abs(event.nats - others) > _EXACT_NATS:
-            yield "what other runs had said is not what it records"
+        if event.nats is None or not _same(event.nats, self._others(run, mechanism)):
+            yield "what others had said is not what it records"
         self.first.setdefault(run.run, event.nats)
-        self.sums |= {(run.run, number, name) for name in content["sums"]}
+        for name in content["sums"]:
+            self.sums.add((run.run, number, name))
+            self.values[run.run, name] = self.values.get((run.run, name), 0) + 1
         self.runs[event.run - 1] = replace(
             run,
             evaluations=max(number, run.evaluations),
@@ -166,16 +172,62 @@ class _Replay:
             best_pass=event.content.get("best_pass"),
         )
         silent = run.patience is None or run.passes < run.patience.earliest_stop
-        others = math.fsum(other.said(mechanism) for other in self.runs if other is not run)
-        free = silent and self.first.get(run.run) in (None, others)
+        free = silent and self.first.get(run.run) in (None, self._others(run, mechanism))
         if event.kind == "stop" and silent:
             yield "it stopped before its patience could"
-        if event.nats is None or abs(event.nats - ended.said(mechanism)) > _EXACT_NATS:
+        if event.nats is None or not _same(event.nats, ended.said(mechanism)):
             yield "its price is not what the registered law gives"
+        if event.kind != "give_up":
+            self.ended.append(run.run)
         if event.kind == "give_up" and free:
             ended = replace(ended, share=None)
             self.sums = {known for known in self.sums if known[0] != run.run}
         self.runs[event.run - 1] = ended
+
+    def _others(self, run: StoredRun, mechanism: Sealed) -> float:
+        return Said(self.runs, self.symbols_said, mechanism).by_others(run.run)
+
+    def _say(self, event: Event, mechanism: Sealed) -> Iterator[str]:
+        """Take a symbol: its run has ended, and its price is that of the registered law."""
+        said = Symbol.of_event(event)
+        if event.run != LIVE or said.run not in self.ended or mechanism.epsilon is not None:
+            yield "it is not about an ended run of an account without noise"
+            return
+        expected = Symbol.following(
+            self.symbols.get(said.kind),
+            self.symbols_said,
+            kind=said.kind,
+            run=said.run,
+            value=said.value,
+            choices=said.choices,
+            detail=said.detail,
+        )
+        if not (_same(said.nats, expected.nats) and _same(said.said, expected.said)):
+            yield "its price is not what the registered law gives"
+        if not all(map(_same, said.tally, expected.tally)):
+            yield "what was said before is not what it records"
+        if said.kind != "challenge" and not self._compared(said):
+            yield "the runs it compares are not those that had ended"
+        if said.kind == "record" and said.run in self.recorded:
+            yield "whether this run is a record was said before"
+        if said.kind == "record":
+            self.recorded.add(said.run)
+        self.symbols[said.kind], self.symbols_said = said, said.said
+
+    def _compared(self, said: Symbol) -> bool:
+        """Whether a symbol is about as many runs and sums as there were."""
+        statistic, ended = said.detail["statistic"], self.ended
+        if said.kind == "record":
+            ended = ended[: ended.index(said.run) + 1]
+        counts = {n: self.values[n, statistic] for n in ended if (n, statistic) in self.values}
+        known = said.run in counts and said.choices == len(counts)
+        if said.kind == "record":
+            return known and said.value in ((1,) if said.choices == 1 else (0, 1))
+        return known and said.value == said.run and said.detail["values"] == sum(counts.values())
+
+
+def _same(nats: float, expected: float) -> bool:
+    return abs(nats - expected) <= _EXACT_NATS
 
 
 def _sum_problems(connection: sa.Connection, own: int, replayed: _Replay) -> Iterator[Problem]:

@@ -5,8 +5,9 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 5  # charges and their counters are in picos, as accounting has them
+SCHEMA_VERSION = 6  # charges and their counters are in picos, as accounting has them
 WITH_RECORDS, WITH_RUNS, WITH_HEADERS, WITH_SEALED = 2, 3, 4, 5  # the versions that added them
+WITH_SYMBOLS = 6  # events that an account says on request: their prices must be known to be paid
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 
@@ -204,7 +205,7 @@ run_events = sa.Table(
     sa.Column("evaluation", sa.Integer),  # its number in the run, from 1
     sa.Column("query", sa.String(64)),
     sa.Column("step", sa.String(60)),  # of the training loop, which tells passes apart
-    sa.Column("nats", sa.Double),  # what other runs have said so far, or the price of this outcome
+    sa.Column("nats", sa.Double),  # what was said by others so far, or the price of what this says
     sa.Column("detail", sa.Text),
     sa.Column("seeded", sa.Boolean, nullable=False),
     sa.Column("asked_at", sa.String(40), nullable=False),
@@ -264,4 +265,5 @@ ADDED = {
         closed_sums,
         cuts,
     ),
+    WITH_SYMBOLS: (),
 }

@@ -3,15 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple, final
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, final
 
 import sqlalchemy as sa
 
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.chains import canonical, chained, first_link, public_mark
+from torch_holdout.ledger.chains import canonical, chained, first_link
+from torch_holdout.ledger.run_events import LIVE, Event, StoredRun, Sums, run_mark
 from torch_holdout.ledger.schema import (
     closed_sums,
     run_ends,
@@ -21,116 +22,11 @@ from torch_holdout.ledger.schema import (
     secret_sums,
 )
 from torch_holdout.ledger.statements import change
-from torch_holdout.mechanisms import Patience, Sealed
+from torch_holdout.ledger.symbols import KINDS, Said, Symbol, SymbolKind
+from torch_holdout.mechanisms import Sealed
 
-State = Literal["open", "stopped", "ended", "given_up"]
 _WIDTH = 256
 _DIGITS = 40  # of a sum of squares, so that its length tells nothing
-LIVE = 0  # the run of sums behind live answers, whose evaluation is the query's position
-
-
-@final
-@dataclass(frozen=True)
-class Event:
-    """One public event of a run; the chain covers it.
-
-    Attributes:
-        run: The run's number; 0 for the account's closing.
-        kind: begin, evaluate, stop, end, give_up or close.
-        evaluation: For evaluate, its number in the run; for stop and end, the best one.
-        query: Which weights were evaluated.
-        step: Which step of the training loop, if it was told.
-        nats: For evaluate, what other runs had said by then; for an outcome, its price.
-        detail: More of it, as JSON.
-        seeded: Whether noise comes from a test seed.
-    """
-
-    run: int
-    kind: str
-    evaluation: int | None = None
-    query: str | None = None
-    step: str | None = None
-    nats: float | None = None
-    detail: str | None = None
-    seeded: bool = False
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The detail, read."""
-        return dict(json.loads(self.detail or "{}"))
-
-    @property
-    def passes(self) -> int | None:
-        """The number of the pass it made, if it made one."""
-        number = self.content.get("pass")
-        return None if number is None else int(number)
-
-    @classmethod
-    def of_row(cls, row: Mapping[Any, Any]) -> "Event":
-        """Read a row of the events' table."""
-        return cls(**{name: row[name] for name in cls.__dataclass_fields__})
-
-
-@final
-@dataclass(frozen=True)
-class StoredRun:
-    """How a run stands; all of it is public."""
-
-    run: int
-    share: int | None
-    label: str | None
-    rule: dict[str, Any] = field(repr=False)
-    state: State
-    evaluations: int
-    passes: int
-    best: int | None
-    best_pass: int | None = None
-    weights: str | None = None
-
-    @property
-    def patience(self) -> Patience | None:
-        """What stops it, if something does."""
-        stop = self.rule["stop"]
-        return None if stop is None else Patience(**stop)
-
-    @property
-    def statistic(self) -> str:
-        """The statistic that makes a pass, and decides what is best."""
-        return str(self.rule["best"])
-
-    def said(self, mechanism: Sealed) -> float:
-        """Return what it has said so far, in nats; silence is a symbol too."""
-        if self.share is None:
-            return 0.0
-        return mechanism.price(
-            state=self.state, passes=self.passes, patience=self.patience, best=self.best_pass
-        )
-
-    @classmethod
-    def of_row(cls, row: Any) -> "StoredRun":
-        """Read a row of the runs' table."""
-        known = {name: row[name] for name in cls.__dataclass_fields__}
-        return cls(**known | {"rule": json.loads(row["rule"])})
-
-
-class Sums(NamedTuple):
-    """A statistic's sum of levels and sum of their squares over the whole holdout. Raw."""
-
-    total: int
-    squares: int | None
-
-    def __repr__(self) -> str:
-        return "<sealed sums>"
-
-
-def run_mark(account: str, run: int) -> str:
-    """Return the public id of a run of an account, which no run of another account has."""
-    return marked_run(public_mark(account), run)
-
-
-def marked_run(mark: str, run: int) -> str:
-    """Return ``run_mark`` for an account that is known by its public mark."""
-    return first_link(f"{mark}/run {run}")[:16]
 
 
 @final
@@ -203,11 +99,56 @@ class SealedRuns:
         return [Event.of_row(row) for row in rows]
 
     def said_at_first(self, run: int) -> float | None:
-        """Return what other runs had said at the first evaluation of a run, if it has one."""
+        """Return what others had said at the first evaluation of a run, if it has one."""
         which = sa.select(run_events.c.nats).where(
             self._of(run_events, run), run_events.c.kind == "evaluate"
         )
         return self._connection.execute(which.order_by(run_events.c.position)).scalars().first()
+
+    def said_by_others(self, run: int, mechanism: Sealed) -> float:
+        """Return what an evaluation of a run pays now, in nats."""
+        return Said(self.all(), self.symbols_said(), mechanism).by_others(run)
+
+    def symbols(self, kind: SymbolKind | None = None) -> list[Symbol]:
+        """Return what the account has said on request, of one kind or all, oldest first."""
+        return read_symbols(self._connection, self._row.id, KINDS if kind is None else (kind,))
+
+    def symbols_said(self) -> float:
+        """Return the prices of all symbols so far."""
+        latest = self._latest(KINDS)
+        return 0.0 if latest is None else latest.said
+
+    def say(
+        self,
+        kind: SymbolKind,
+        *,
+        run: int,
+        value: int,
+        choices: int,
+        detail: Mapping[str, Any] | None = None,
+        seeded: bool,
+    ) -> Symbol:
+        """Write a symbol with its price by the registered law; show it after the commit only.
+
+        Args:
+            kind: ``"record"``, ``"winner"`` or ``"challenge"``.
+            run: The run it is about.
+            value: The bit, or the winner's number.
+            choices: Among how many runs; 1 if the value is certain, which costs nothing.
+            detail: More of it, public too.
+            seeded: Whether noise comes from a test seed.
+        """
+        symbol = Symbol.following(
+            self._latest((kind,)),
+            self.symbols_said(),
+            kind=kind,
+            run=run,
+            value=value,
+            choices=choices,
+            detail=detail or {},
+        )
+        self.add(symbol.event(seeded=seeded))
+        return symbol
 
     def sums(self, run: int, evaluation: int) -> dict[str, Sums]:
         """Return the sums of one evaluation, by statistic. Raw."""
@@ -232,6 +173,24 @@ class SealedRuns:
         )
         rows = self._connection.execute(chosen)
         return [int(total) for total, detail in rows if json.loads(detail)["pass"] is not None]
+
+    def ended(self) -> list[int]:
+        """Return the runs that patience has stopped or their analyst has ended, in that order."""
+        which = sa.select(run_events.c.run).where(
+            self._of(run_events), run_events.c.kind.in_(("stop", "end"))
+        )
+        return list(self._connection.execute(which.order_by(run_events.c.position)).scalars())
+
+    def bests(self, statistic: str, *, higher: bool) -> dict[int, tuple[int, int]]:
+        """Return each run's best sum, higher for the better, and how many it has. Raw."""
+        best = sa.func.max(secret_sums.c.total if higher else -secret_sums.c.total)
+        chosen = (
+            sa.select(secret_sums.c.run, best, sa.func.count())
+            .where(self._of(secret_sums), secret_sums.c.statistic == statistic)
+            .group_by(secret_sums.c.run)
+        )
+        rows = self._connection.execute(chosen)
+        return {run: (int(total), int(count)) for run, total, count in rows}
 
     def keep_sums(self, run: int, evaluation: int, sums: Mapping[str, Sums]) -> None:
         """Keep the sums of an evaluation until closing."""
@@ -281,6 +240,11 @@ class SealedRuns:
         detail = canonical({"exact": exact, "sums": sums_digest(published)})
         self.add(Event(LIVE, "close", detail=detail, seeded=seeded), closed=True)
 
+    def _latest(self, kinds: Iterable[SymbolKind]) -> Symbol | None:
+        newest = _symbol_rows(self._row.id, kinds).order_by(run_events.c.position.desc())
+        row = self._connection.execute(newest.limit(1)).mappings().one_or_none()
+        return None if row is None else Symbol.of_event(Event.of_row(row))
+
     def _end(self) -> Any:
         return self._connection.execute(sa.select(run_ends).where(self._of(run_ends))).one_or_none()
 
@@ -296,6 +260,20 @@ def read_runs(connection: sa.Connection, holdout_id: int) -> list[StoredRun]:
     return [StoredRun.of_row(row) for row in rows]
 
 
+def read_symbols(
+    connection: sa.Connection, holdout_id: int, kinds: Iterable[SymbolKind] = KINDS
+) -> list[Symbol]:
+    """Read what an account has said on request, oldest first."""
+    rows = _symbol_rows(holdout_id, kinds).order_by(run_events.c.position)
+    events = map(Event.of_row, connection.execute(rows).mappings())
+    return [Symbol.of_event(event) for event in events]
+
+
+def _symbol_rows(holdout_id: int, kinds: Iterable[SymbolKind]) -> sa.Select[Any]:
+    of = (run_events.c.holdout_id == holdout_id) & (run_events.c.run == LIVE)
+    return sa.select(run_events).where(of, run_events.c.kind.in_(list(kinds)))
+
+
 @final
 @dataclass(frozen=True)
 class StoredClosing:
@@ -305,7 +283,7 @@ class StoredClosing:
         closed_at: When.
         exact: Whether the sums were published, or erased.
         runs: The sealed runs.
-        evaluations: Their evaluations, with what other runs had said by then.
+        evaluations: Their evaluations, with what others had said by then.
         sums: By run (0: live answers), evaluation (or position) and statistic.
     """
 
@@ -324,7 +302,8 @@ def has_events(connection: sa.Connection, holdout_id: int) -> bool:
 
 def how_closed(connection: sa.Connection, holdout_id: int) -> Literal["open", "exact", "private"]:
     """Return whether an account was closed, and whether its sums were published or erased."""
-    of = (run_events.c.holdout_id == holdout_id) & (run_events.c.kind == "close")
+    of = (run_events.c.holdout_id == holdout_id) & (run_events.c.run == LIVE)
+    of &= run_events.c.kind == "close"
     detail = connection.execute(sa.select(run_events.c.detail).where(of)).scalar_one_or_none()
     if detail is None:
         return "open"

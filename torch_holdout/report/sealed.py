@@ -1,6 +1,5 @@
 """Sealed runs and closed values, as a report shows them."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -23,7 +22,7 @@ class NextEvaluation:
     Attributes:
         run: The run's number; None for a new one.
         evaluation: Its number in the run.
-        pays: What other runs have said by now, in nats.
+        pays: What other runs and symbols have said by now, in nats.
         distances: How far its value can be from the truth, by statistic.
     """
 
@@ -81,15 +80,14 @@ def next_evaluations(reading: AccountReading, failure: float) -> tuple[NextEvalu
     mechanism, summary = reading.mechanism, reading.summary
     if not isinstance(mechanism, Sealed) or summary.closed != "open":
         return ()
-    said = {run.run: run.said(mechanism) for run in summary.runs}
-    whole = math.fsum(said.values())
+    said = reading.said(mechanism)
     taken = {run.share for run in summary.runs}
     free = next((share for share in range(1, summary.budget + 1) if share not in taken), None)
     found: list[tuple[int | None, RunFacts]] = []
     if free is not None:
-        found.append((None, RunFacts(free, 1, whole)))
+        found.append((None, RunFacts(free, 1, said.by_others(None))))
     found += [
-        (run.run, RunFacts(run.share, run.evaluations + 1, whole - said[run.run]))
+        (run.run, RunFacts(run.share, run.evaluations + 1, said.by_others(run.run)))
         for run in summary.runs
         if run.state == "open" and run.share is not None
     ]

@@ -173,6 +173,20 @@ def watching(coins, shared=0, displayed=None):
             coins.evaluate(run, coins.vote(kept, scores))
 
 
+def recording(coins, changed=0.1):
+    """Climb by record bits alone: change a tenth of the last record, and keep the change if it is.
+
+    Each model is a fair coin in the population, because the part that changes is drawn there too.
+    """
+    best = coins.column()
+    for _ in range(coins.runs):
+        part = coins.generator.random(coins.size) < changed
+        tried = np.where(part, coins.column(), best)
+        with coins.run() as run:
+            coins.evaluate(run, tried)
+        best = tried if run.record() else best
+
+
 def peeking(coins):
     """In one run, weigh each coin with its raw value, as if values were shown for ln m."""
     tried, weights = [], []
