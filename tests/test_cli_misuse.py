@@ -169,7 +169,12 @@ def test_an_interrupt_ends_with_130_and_nothing_else(monkeypatch):
 @pytest.mark.integration
 def test_control_c_ends_with_130_and_no_traceback():
     process = subprocess.Popen(
-        [*COMMAND, "audit"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "audit"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Jobs that a shell starts in the background inherit that it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     first = process.stderr.readline()  # it has begun
     time.sleep(0.1)
