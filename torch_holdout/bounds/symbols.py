@@ -38,6 +38,23 @@ def kt_price(ones: int, zeros: int) -> float:
 
 
 @formula
+def worst_kt_price(ones: int, zeros: int, more: int) -> float:
+    """Return the largest price that a sequence of bits can have after some more of them.
+
+    That is where ones and zeros are as equal as they can become.
+
+    Example:
+        >>> worst_kt_price(3, 0, more=1) == kt_price(3, 1)
+        True
+        >>> worst_kt_price(3, 0, more=7) == kt_price(5, 5)
+        True
+    """
+    require_whole("more", more, 0, _LARGEST)
+    later = min(max((zeros + more - ones) // 2, 0), more)
+    return kt_price(ones + later, zeros + more - later)
+
+
+@formula
 def rank_price(records: Sequence[bool], compared: Sequence[int]) -> float:
     r"""Return the price of record bits by the law of exchangeable runs: a record is 1 in r.
 

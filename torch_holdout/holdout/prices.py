@@ -59,14 +59,14 @@ class Price:
     Attributes:
         shows: ``"nothing"``, ``"record"`` or ``"no record"`` (the outcomes of ``run.record()``),
             ``"winner"`` (``holdout.winner()`` after the run), or, of a run with ``stop=``,
-            ``"stopped"``, ``"ended"`` or ``"given up"``; ``"release"`` for a holdout that answers
-            with values.
+            ``"stopped"``, ``"ended"`` or ``"given up"``; ``"kept"`` or ``"reverted"`` for one more
+            challenge; ``"release"`` for a holdout that answers with values.
         nats: What that says; whatever is evaluated later pays for it. None for a release, which
             certificates count.
         exact: Whether it is what will be charged; else at most that is.
         passes: For a run with ``stop=``, the pass at which it ends.
         last: What the planned evaluations of the last run of the budget are worth if every run
-            until then shows the same; after a record bit, whatever the later ones are.
+            until then shows the same; after a bit, whatever the later ones are.
 
     Example:
         >>> import torch_holdout as th
@@ -94,7 +94,12 @@ class Price:
         """The price, rounded up."""
         if self.nats is None:
             return ""
-        return up(self.nats) if self.exact else f"at most {up(self.nats)}"
+        return up(self.nats) if self.exact or not self.nats else f"at most {up(self.nats)}"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether ``last`` is the widest it can be: later bits may cost less."""
+        return self.shows in ("record", "no record", "kept", "reverted") or not self.exact
 
 
 _WORDS = {
@@ -105,6 +110,8 @@ _WORDS = {
     "stopped": "stop=: stopped by patience at pass {:,}",
     "ended": "stop=: ended by hand at pass {:,}, with its best",
     "given up": "stop=: given up after pass {:,}",
+    "kept": "one more challenge, and it is kept",
+    "reverted": "one more challenge, and it is reverted",
     "release": "a released value",
 }
 
@@ -222,7 +229,9 @@ class Prices:
             return
         whole = f"then the last of {counted(self.left, 'run')}, all like it"
         rows = [("what the next run shows", "nats", whole)]
-        rows += [(own.words, own.nats_text, str(own.last)) for own in self.choices.values()]
+        for own in self.choices.values():
+            most = "at most " if own.is_bound else ""
+            rows.append((own.words, own.nats_text, f"{most}{own.last}"))
         first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
         for shows, nats, last in rows:
             yield f"  {shows:<{first}}  {nats:<{second}}  {last}"

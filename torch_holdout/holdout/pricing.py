@@ -16,7 +16,7 @@ from torch_holdout.bounds.certificate import (
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.sealed_certificate import RunFacts, certify_sealed
 from torch_holdout.bounds.single_query import hoeffding
-from torch_holdout.bounds.symbols import worst_record_price
+from torch_holdout.bounds.symbols import kt_price, worst_kt_price, worst_record_price
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.prices import HalfWidths, NextEvaluation, Price, Prices
 from torch_holdout.holdout.run_results import shares_taken
@@ -130,10 +130,11 @@ class SealedPricing:
         lowest = self._share(range(1, self.summary.budget + 1))
         return self._worth(lowest, self._evaluations, self._said.by_others(None))
 
-    def _last(self, between: float) -> HalfWidths:
+    def _last(self, between: float, evaluation: int | None = None) -> HalfWidths:
         """Return what the last run of the budget is worth, after so many more nats."""
         highest = self._share(range(self.summary.budget, 0, -1))
-        return self._worth(highest, self._evaluations, self._said.by_others(None) + between)
+        said = self._said.by_others(None) + between
+        return self._worth(highest, evaluation or self._evaluations, said)
 
     def _worth(self, share: int, evaluation: int, said: float) -> HalfWidths:
         registered = self.summary.registered
@@ -167,6 +168,8 @@ class SealedPricing:
             yield from self._records()
             yield self._winner
         yield from self._with_stop()
+        if any(symbol.kind == "challenge" for symbol in self.summary.symbols):
+            yield from self._challenges()
 
     @property
     def _silent(self) -> Price:
@@ -205,6 +208,15 @@ class SealedPricing:
             last = self._last(most if self._left > 1 else 0.0)
             yield Price(shows=shows, nats=symbol.nats, last=last)
 
+    def _challenges(self) -> Iterable[Price]:
+        """Yield the bit of one more challenge, which is a run of one evaluation."""
+        for shows, bit in (("kept", True), ("reverted", False)):
+            symbol = self._symbol("challenge", bit)
+            ones, zeros = symbol.tally.ones, symbol.tally.zeros
+            most = worst_kt_price(ones, zeros, max(0, self._left - 2)) - kt_price(ones, zeros)
+            last = self._last(symbol.nats + most if self._left > 1 else 0.0, evaluation=1)
+            yield Price(shows=shows, nats=symbol.nats, last=last)
+
     @property
     def _winner(self) -> Price:
         # The product of the numbers of runs to choose among, until the last run begins.
@@ -221,14 +233,14 @@ class SealedPricing:
             kind=kind,
             run=len(self.summary.runs) + 1,
             value=value,
-            choices=self._compared,
+            choices=2 if kind == "challenge" else self._compared,
             detail={},
         )
 
     def _with_stop(self) -> Iterable[Price]:
         """Yield how a run with a rule for stopping can end; without one given, for any rule."""
         stop, passes = self.asked.stop, self._evaluations
-        name, known = next(iter(self._statistics)), stop is not None
+        (name, *_), known = self._statistics, stop is not None
         # Silence is dearest for the shortest patience, the best pass for the longest.
         shortest, longest = stop or Patience(name, 1), stop or Patience(name, min(passes, LONGEST))
         if passes >= shortest.earliest_stop:

@@ -69,6 +69,7 @@ class Run:
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
+        self._number: int | None = None  # once it is known, the run is found without a search
         self._replays = 0  # passes of a resumed run that may come again
         if resume is None:
             self._require_a_share()
@@ -252,13 +253,14 @@ class Run:
         access = self._access
         if runs.closed_at is not None:
             raise account_closed(access.registration.name)
-        run = runs.find(self._mark) if self._mark is not None else None
+        run = runs.find(self._mark, self._number) if self._mark is not None else None
         if run is None and self._mark is not None:
             raise unknown_run("in another ledger or account")
         if run is None:
             run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
+        self._number = run.run
         return OpenedRun(runs, run, access.registration, self._mechanism, access.noise)
 
     def _ended(self, action: Callable[[OpenedRun], None]) -> Outcome | None:

@@ -53,7 +53,8 @@ def prices_content(
     found = []
     for account in holdouts:
         reading = reading_of(ledger, account)
-        first = next(iter(reading.summary.registered.statistics))
+        with reading.readable():
+            first, *_ = reading.summary.registered.statistics
         stop = None if patience is None else Patience(first, patience)
         found.append(reading.prices(Asked(failure=failure, stop=stop, evaluations=evaluations)))
     text = "\n\n".join(map(str, found)) or "The ledger has no holdout yet."

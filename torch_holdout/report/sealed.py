@@ -1,5 +1,6 @@
 """Sealed runs and closed values, as a report shows them."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import final
@@ -11,6 +12,7 @@ from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.holdout.results import RunStatus
 from torch_holdout.ledger import Recorded
 from torch_holdout.ledger.run_times import RunTimes
+from torch_holdout.ledger.symbols import Symbol
 from torch_holdout.report.thinning import thinned
 
 CURVES, POINTS = 100, 200  # of a statistic; of a curve
@@ -23,6 +25,7 @@ class DatedRun:
 
     Attributes:
         status: How it stands.
+        symbols: What the account has said about it on request.
         begun_at: When it was begun.
         last_at: When it was last evaluated.
         ended_at: When it ended; None while it is open.
@@ -31,6 +34,7 @@ class DatedRun:
     """
 
     status: RunStatus
+    symbols: tuple[Symbol, ...]
     begun_at: str
     last_at: str
     ended_at: str | None
@@ -46,9 +50,16 @@ class DatedRun:
             parts.append(run.decision)
         if run.best_evaluation is not None:
             parts.append(f"best evaluation {run.best_evaluation:,}")
-        if run.record is not None:
-            parts.append("a record" if run.record else "no record")
+        parts += [_BITS[symbol.kind][bool(symbol.value)] for symbol in self.symbols]
         return ", ".join(parts) or "nothing"
+
+    @property
+    def nats(self) -> float:
+        """What all of it costs whatever is evaluated later."""
+        return math.fsum([self.status.nats, *(symbol.nats for symbol in self.symbols)])
+
+
+_BITS = {"record": ("no record", "a record"), "challenge": ("reverted", "kept")}
 
 
 @final
@@ -95,13 +106,22 @@ class ClosedStatistic:
 
 
 def dated_runs(
-    runs: Sequence[RunStatus], times: Mapping[int, RunTimes], prices: Prices
+    reading: AccountReading, times: Mapping[int, RunTimes], prices: Prices
 ) -> tuple[DatedRun, ...]:
     """Return the sealed runs with their times, the latest first."""
     pays = {upcoming.run: upcoming.pays for upcoming in prices.open_runs}
+    bits: dict[int, list[Symbol]] = {}
+    for symbol in reading.summary.symbols:
+        if symbol.kind in _BITS and symbol.choices > 1:
+            bits.setdefault(symbol.run, []).append(symbol)
     return tuple(
-        DatedRun(status=run, **asdict(times[run.number]), pays=pays.get(run.number))
-        for run in reversed(runs)
+        DatedRun(
+            status=run,
+            symbols=tuple(bits.get(run.number, ())),
+            **asdict(times[run.number]),
+            pays=pays.get(run.number),
+        )
+        for run in reversed(reading.status.runs)
     )
 
 

@@ -268,7 +268,7 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
         first_at=answers[0].asked_at if answers else None,
         last_at=_last(answers, refusals) if answers else None,
         prices=prices,
-        runs=dated_runs(status.runs, ledger.run_times(account), prices) if status.runs else (),
+        runs=dated_runs(reading, ledger.run_times(account), prices) if status.runs else (),
         symbols=reading.summary.symbols,
         closing=closing,
         closed=closed_statistics(reading, closing, answers),

@@ -266,6 +266,8 @@ BY_PLACE = {
     },
     "Run.evaluate:step": one_of(None, "epoch 1"),
     "Run:access": one_of(None),
+    "ReusableHoldout.prices:stop": one_of(None, th.Patience("val_acc", patience=2)),
+    "ReusableHoldout.prices:evaluations": one_of(None, 1, 12),
     "ReusableHoldout.run:best": one_of(None, "val_acc"),
     "ReusableHoldout.run:resume": one_of(None),
     "ReusableHoldout.run:name": one_of(None, "a run"),

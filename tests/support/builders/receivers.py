@@ -108,6 +108,7 @@ NEVER_RETURNS = {
 }
 MAKE = {
     "ReusableHoldout": trained_holdout,
+    "ReusableHoldout.prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldout.run": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),
     "MultiplicativeWeights": lambda g: th.MultiplicativeWeights(
@@ -131,6 +132,8 @@ MAKE = {
     "Plan": lambda g: th.plan(size=1000, queries=50),
     "Certificate": lambda g: shared_holdout().certificate(),
     "Status": lambda g: shared_holdout().status(),
+    "Prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)).prices(),
+    "Price": lambda g: shared_holdout().prices().choices["release"],
     "Answer": answer_of,
     "Blockwise": lambda g: th.Blockwise(torch.mean, blocks=10, low=0.0, high=1.0),
     "BoundedMean": lambda g: th.BoundedMean(0.0, 2.0),
