@@ -12,6 +12,7 @@ EXACT = {
     "closing.md": 4,
     "derivations.md": 6,
     "existing-project.md": 1,
+    "many-runs.md": 2,
     "read-a-report.md": 1,
     "tutorial.md": 2,
 }

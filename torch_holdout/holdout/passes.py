@@ -96,8 +96,8 @@ class OpenedRun:
             self.runs.update(self.run.run, share=None)
 
     def give_up_if_free(self) -> None:
-        """Give the run up if that is free; otherwise leave it open."""
-        if self.is_free:
+        """Give an open run up if that is free; otherwise leave it as it is."""
+        if self.run.state == "open" and self.is_free:
             self.give_up()
 
     def _said_by_others(self) -> float:

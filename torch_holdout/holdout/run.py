@@ -24,7 +24,9 @@ from torch_holdout.holdout.run_checks import (
     unknown_run,
 )
 from torch_holdout.holdout.run_results import Evaluation, Outcome, outcome_of, shares_taken
+from torch_holdout.holdout.runs import current_trial
 from torch_holdout.holdout.standings import Standings, ask, not_begun
+from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.run_events import StoredRun, Sums, run_mark
 from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.ledger.symbols import record_said
@@ -66,6 +68,12 @@ class Run:
         require_instance("access", access, RunAccess)
         self._access = access
         self._mechanism = sealed_mechanism(access.registration)
+        self._trial = trial = current_trial(public_mark(access.account))
+        if trial is not None:
+            name = trial.label
+        if trial is not None and resume is None:
+            best = trial.best if stop is None and best is None else best
+            resume = trial.resumed()
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
@@ -179,7 +187,7 @@ class Run:
             if kind is None:
                 self.end()
             elif issubclass(kind, Exception):
-                self._ended(OpenedRun.give_up_if_free)
+                self._give_up_if_free()
 
     def __copy__(self) -> "Run":
         return self
@@ -210,12 +218,18 @@ class Run:
 
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
+        if self._trial is not None and self._mark is not None:
+            self._trial.took(self._mark, passed.evaluation.number)
         return passed
 
     def _recall(self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint) -> None:
         """Raise unless this run has evaluated the model; nothing is recorded or charged."""
         asked = Question(sums, query, guesses_for(sums, None), False)
         without_trace(lambda: self._ask(asked, OpenedRun.recall))
+
+    def _give_up_if_free(self) -> Outcome | None:
+        """Give the run up if that is free, as ``give_up``; otherwise leave it open."""
+        return self._ended(OpenedRun.give_up_if_free)
 
     @property
     def _weights_path(self) -> str | None:
@@ -257,11 +271,22 @@ class Run:
         if run is None and self._mark is not None:
             raise unknown_run("in another ledger or account")
         if run is None:
+            for replaced in filter(None, map(runs.find, self._replaced)):
+                self._open(runs, replaced).give_up_if_free()
             run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
         self._number = run.run
+        return self._open(runs, run)
+
+    def _open(self, runs: SealedRuns, run: StoredRun) -> OpenedRun:
+        access = self._access
         return OpenedRun(runs, run, access.registration, self._mechanism, access.noise)
+
+    @property
+    def _replaced(self) -> tuple[str, ...]:
+        """Ids of runs of earlier tries of the same trial, whose place this one takes."""
+        return () if self._trial is None else self._trial.replaced
 
     def _ended(self, action: Callable[[OpenedRun], None]) -> Outcome | None:
         if self._mark is None:
@@ -293,7 +318,9 @@ class Run:
         runs = access.ledger.runs(access.account)
         if access.ledger.closing(access.account) is not None:
             raise account_closed(access.registration.name)
-        if shares_taken(runs) >= access.registration.budget:
+        replaced = set(self._replaced)
+        others = (run for run in runs if run_mark(access.account, run.run) not in replaced)
+        if shares_taken(others) >= access.registration.budget:
             raise no_runs_left(access.registration, runs, access.account)
 
 

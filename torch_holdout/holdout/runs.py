@@ -1,12 +1,15 @@
-"""The name of the run or trial that asks, which the ledger keeps beside its answers."""
+"""The name of the run or trial that asks, and the sealed run that a trial makes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
+from typing import final
 
 from torch_holdout._shared.checks import require_text
 
 _current: ContextVar[str | None] = ContextVar("torch_holdout_run", default=None)
+_trial: ContextVar["TrialRun | None"] = ContextVar("torch_holdout_trial", default=None)
 _LONGEST = 200
 
 
@@ -49,3 +52,102 @@ def as_run_name(text: str) -> str:
     """
     shown = "".join(character for character in text if character.isprintable())
     return shown[-_LONGEST:].strip() or "unnamed"
+
+
+@final
+class TrialRun:
+    """The sealed run of a trial: what it is called, and which earlier run it follows.
+
+    ``HoldoutGuard`` and ``holdout.run()`` take it up inside ``trial_run``.
+
+    Args:
+        account: The public mark of the account (``holdout.account``).
+        label: What its runs are called; no other trial has this label.
+        earlier: Ids of open runs that earlier tries of the trial have left, oldest first.
+        goes_on: Whether the trial goes on with the last of them. Otherwise it starts over: its
+            new run takes their place, and they are given up where that is free.
+        best: Which statistic decides what is best in a run that nothing stops; None: the first.
+        begun: Called with a run's id once its first evaluation here is committed.
+        folder: Where a guard writes the weights of a run that has ended; None: as it would anyway.
+
+    Attributes:
+        runs: Ids of the runs that were evaluated here.
+
+    Example:
+        >>> trial = TrialRun("account", "study trial 3", earlier=["its killed run"])
+        >>> trial.resumed(), trial.own("another trial's run"), trial.replaced
+        (None, None, ('its killed run',))
+        >>> trial.go_on(), trial.resumed()
+        ('its killed run', 'its killed run')
+    """
+
+    def __init__(
+        self,
+        account: str,
+        label: str,
+        *,
+        earlier: Sequence[str] = (),
+        goes_on: bool = False,
+        best: str | None = None,
+        begun: Callable[[str], None] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        require_text("label", label)
+        self.account = account
+        self.label = as_run_name(label)
+        self.best = best
+        self.folder = folder
+        self.runs: list[str] = []
+        self._earlier = list(earlier)
+        self._goes_on = goes_on
+        self._begun = begun
+        self._evaluated: tuple[str, int] | None = None
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """Ids of the runs whose place the next run takes."""
+        return tuple(self._earlier)
+
+    def go_on(self) -> str | None:
+        """Go on with the last earlier run; return its id, or None if there is none."""
+        self._goes_on = True
+        return self._earlier[-1] if self._earlier else None
+
+    def resumed(self) -> str | None:
+        """Return the run to go on with, if no checkpoint names one; None to begin one."""
+        return self._earlier[-1] if self._goes_on and self._earlier else None
+
+    def own(self, run: str | None) -> str | None:
+        """Return the id of a checkpoint's run if it is this trial's; it may be another's."""
+        return run if run in self._earlier or run in self.runs else None
+
+    def took(self, run: str, evaluation: int) -> None:
+        """Note that a run was evaluated: an earlier one, or one in the place of all of them."""
+        self._evaluated = (run, evaluation)
+        if run not in self.runs:
+            self.runs.append(run)
+            self._earlier = []
+            if self._begun is not None:
+                self._begun(run)
+
+    def evaluated(self) -> tuple[str, int] | None:
+        """Return the run and number of the last evaluation, once; None if there is no new one."""
+        last, self._evaluated = self._evaluated, None
+        return last
+
+
+@contextmanager
+def trial_run(trial: TrialRun) -> Iterator[TrialRun]:
+    """Let guards and ``holdout.run()`` inside the block, in this thread, make a trial's run."""
+    token = _trial.set(trial)
+    try:
+        with named_run(trial.label):
+            yield trial
+    finally:
+        _trial.reset(token)
+
+
+def current_trial(account: str | None = None) -> TrialRun | None:
+    """Return the trial this thread is in, if its runs are those of an account (None: any)."""
+    trial = _trial.get()
+    return trial if trial is not None and account in (None, trial.account) else None

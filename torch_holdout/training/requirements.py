@@ -56,6 +56,15 @@ def require_own_examples(trainer: Any) -> None:
         )
 
 
+def require_one_process(trainer: Any) -> None:
+    """Raise if a trial of a sweep has several ranks: which of them may end it is not settled."""
+    if trainer.world_size > 1:
+        raise InvalidArgumentError(
+            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
+            f"trial under DDP is not supported. Use devices=1. Nothing was charged."
+        ) from None
+
+
 def require_loggable(names: Iterable[str]) -> None:
     """Raise if Lightning or the guard logs something else under a statistic's name."""
     for name in names:
@@ -127,7 +136,8 @@ def require_releases_left(holdout: ReusableHoldout) -> None:
 
 def budget_spent(holdout: ReusableHoldout) -> str:
     """Return the clause that begins every message about a spent budget."""
-    return f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, 'release')}) is spent"
+    unit = "release" if holdout.mechanism.shows_values else "run"
+    return f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, unit)}) is spent"
 
 
 def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[str, ...]:

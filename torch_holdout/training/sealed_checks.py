@@ -65,11 +65,17 @@ def require_sealed_arguments(
         )
 
 
+def sealed_keys(holdout: ReusableHoldout, loader: int) -> set[str]:
+    """Return the names under which Lightning would know a sealed statistic."""
+    forms = ("{}", "{}_epoch", "{}_step", f"{{}}/dataloader_idx_{loader}")
+    return {form.format(name) for name in holdout.statistics for form in forms}
+
+
 def require_no_watchers(
     callbacks: Iterable[Any], holdout: ReusableHoldout, loader: int = 0
 ) -> None:
     """Raise if a callback reads a sealed statistic: there is no value under its name."""
-    names = _keys(holdout, loader)
+    names = sealed_keys(holdout, loader)
     for callback in callbacks:
         watched = _watched(callback) & names
         if watched:
@@ -83,7 +89,7 @@ def require_no_watchers(
 
 def require_no_plateaus(trainer: Any, holdout: ReusableHoldout, loader: int = 0) -> None:
     """Raise if a scheduler reads a sealed statistic; schedulers are known when a fit starts."""
-    names = _keys(holdout, loader)
+    names = sealed_keys(holdout, loader)
     for config in getattr(trainer.strategy, "lr_scheduler_configs", ()):
         if config.monitor in names:
             raise InvalidArgumentError(
@@ -174,12 +180,6 @@ def ending(outcome: Outcome) -> str:
         of = "" if number == outcome.passes else f" (pass {outcome.passes})"
         return f"stopped by patience at evaluation {number}{of}"
     return f"{outcome.reason} after {outcome.evaluations} evaluations"
-
-
-def _keys(holdout: ReusableHoldout, loader: int) -> set[str]:
-    """Return the names under which Lightning would know a statistic."""
-    forms = ("{}", "{}_epoch", "{}_step", f"{{}}/dataloader_idx_{loader}")
-    return {form.format(name) for name in holdout.statistics for form in forms}
 
 
 def _watched(callback: Any) -> set[str]:

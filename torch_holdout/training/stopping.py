@@ -11,6 +11,7 @@ from torch_holdout.errors import BudgetExhaustedError
 from torch_holdout.holdout.run import Run
 from torch_holdout.holdout.run_results import Evaluation as Said
 from torch_holdout.holdout.run_results import Outcome
+from torch_holdout.holdout.runs import current_trial
 from torch_holdout.mechanisms import Patience
 from torch_holdout.mechanisms.sealed import Sealed
 from torch_holdout.training.best_weights import (
@@ -24,6 +25,7 @@ from torch_holdout.training.best_weights import (
 )
 from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.publishing import SealedCounts, publish_sealed
+from torch_holdout.training.requirements import require_one_process
 from torch_holdout.training.runs import planned_validations
 from torch_holdout.training.sealed_checks import (
     ended_with,
@@ -56,6 +58,8 @@ class SealedCourse:
         best_model_path: The file of its best weights, if the run has named them.
     """
 
+    _in_trial = False  # whether it was sent here by a trial of a sweep
+
     def __init__(self, stop: Patience | None, keep: str | Path | None, *, restore: bool) -> None:
         self._stop = stop
         self._keep = None if keep is None else Path(keep)
@@ -86,6 +90,7 @@ class SealedCourse:
             if self._run is None or self._run.id is None:
                 raise no_run_to_validate(guard.holdout)
             return
+        self.refuse_ranks(trainer)
         others = [callback for callback in trainer.callbacks if callback is not guard]
         require_no_watchers(others, guard.holdout, guard.dataloader_idx)
         require_no_tuners(others)
@@ -103,6 +108,11 @@ class SealedCourse:
                 guard.holdout.name,
                 list(guard.public_dataloaders),
             )
+
+    def refuse_ranks(self, trainer: Any) -> None:
+        """Raise if a trial of a sweep has several ranks, which do not know its run."""
+        if self._in_trial or current_trial() is not None:
+            require_one_process(trainer)
 
     def fit_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
         """Refuse schedulers that read a value, which are known now, and runs beyond the budget."""
@@ -194,8 +204,10 @@ class SealedCourse:
         self._weights = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy made during a run is not part of it.
-        return {**vars(self), "_run": None, "_weights": None}
+        # A copy made during a run is not part of it. Where it is sent to another process, only it
+        # can tell that it was in a trial.
+        in_trial = self._in_trial or current_trial() is not None
+        return {**vars(self), "_run": None, "_weights": None, "_in_trial": in_trial}
 
     def __repr__(self) -> str:
         return "<course of a sealed run>"
@@ -204,9 +216,12 @@ class SealedCourse:
         """Make the run of this fit, or go on with that of the checkpoint; begun with a pass."""
         if not self._due:
             return
-        holdout, stop = guard.holdout, self._stop
+        holdout, stop, name = guard.holdout, self._stop, guard._label()
         best = next(iter(holdout.statistics)) if stop is None else None
-        name = guard._label()
+        if (trial := current_trial(holdout.account)) is not None:
+            best = trial.best if stop is None and trial.best is not None else best
+            # A checkpoint may come from another trial, whose run this is not.
+            self._resumed = trial.own(self._resumed)
         try:
             run = holdout.run(stop=stop, best=best, name=name, resume=self._resumed)
         except BudgetExhaustedError as error:
@@ -216,7 +231,7 @@ class SealedCourse:
             ) from None
         if run.outcome is not None:
             raise ended_with(run.outcome, run._weights_path)
-        self._due = False
+        self._due, self._resumed = False, run.id
         self._begin(run)
         self._weights = self._keeping(guard, trainer.lightning_module)
 
@@ -274,7 +289,9 @@ class SealedCourse:
         else:
             with lent(module, best):
                 state = whole_state(module)
-        folder = self._keep or _local(trainer.default_root_dir) / _FOLDER
+        trial = current_trial(guard.holdout.account)
+        folder = self._keep or (trial and trial.folder)
+        folder = folder or _local(trainer.default_root_dir) / _FOLDER
         path = str((folder / f"{run.id}.pt").absolute())
 
         def write() -> bool:

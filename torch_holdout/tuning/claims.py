@@ -1,6 +1,6 @@
-"""The claim of a sweep's winner: a released value with its interval."""
+"""The claim of a sweep's winner: a value with its interval."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
@@ -37,20 +37,26 @@ class Pointer(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The best *released* value of a sweep; never a guess, never a stale one.
+    """The best value of a sweep: the best *release*, or the best evaluation of sealed runs.
+
+    Never a guess, never a stale value; of a sealed holdout, only after it was closed.
 
     Attributes:
         trial: Which trial (Optuna: its number, Ray: its id).
         step: After which step, as the trial reported it: that model is the winner.
         statistic: Of what.
-        value: As released.
+        value: As released; of a sealed run, as closed: the mean over the holdout.
         low: The population value lies above this,
-        high: and below this, with probability ``1 - failure`` for all releases of the account at
-            once, so also for the one that was picked from them.
+        high: and below this, with probability ``1 - failure`` for all releases, or evaluations, of
+            the account at once, so also for the one that was picked from them.
         failure: The probability that any of them is wrong.
-        position: Which query of the ledger it is.
+        position: Which query of the ledger it is; of a sealed run, which evaluation.
         fresh: Whether the winner was asked again after it was chosen.
         account: The account's public mark (``holdout.account``).
+        weights: Where the weights of that evaluation are, if they were kept.
+        apart: Whether its interval and the winner's do not meet; None for a release.
+        evaluation: The number of the evaluation in its run; None for a release.
+        run: The id of the sealed run; empty for a release.
 
     Example:
         >>> print(Claim(trial="7", step=3, statistic="val_acc", value=0.91, low=0.83, high=0.96,
@@ -60,7 +66,7 @@ class Claim:
     """
 
     trial: str
-    step: int
+    step: int | str | None
     statistic: str
     value: float
     low: float
@@ -69,8 +75,14 @@ class Claim:
     position: int
     fresh: bool = False
     account: str = ""
+    weights: str | None = None
+    apart: bool | None = None
+    evaluation: int | None = None
+    run: str = ""
 
     def __str__(self) -> str:
+        if self.evaluation is not None:
+            return "\n".join(self._sealed_lines())
         lines = [
             f"{self.statistic} {self.value:.4g}, released for trial {self.trial} after step "
             f"{self.step} (query {self.position} of the ledger).",
@@ -78,6 +90,18 @@ class Claim:
             f"{1 - self.failure:g}, for all releases at once.",
         ]
         return "\n".join([*lines, FRESH] if self.fresh else lines)
+
+    def _sealed_lines(self) -> Iterator[str]:
+        step = "" if self.step is None else f" ({self.step})"
+        yield (
+            f"{self.statistic} {self.value:.4g}, trial {self.trial}, evaluation "
+            f"{self.evaluation}{step} of its run."
+        )
+        yield (
+            f"Population value in {outwards(self.low, self.high)} with probability "
+            f"{1 - self.failure:g}, for all evaluations at once."
+        )
+        yield "Its weights were not kept." if self.weights is None else f"Weights: {self.weights}"
 
 
 def points_here(answer: Answer, holdout: ReusableHoldout, statistic: str) -> bool:

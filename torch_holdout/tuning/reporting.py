@@ -10,6 +10,8 @@ from torch_holdout.holdout.results import Answer
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.training.guard import HoldoutGuardHooks
 from torch_holdout.training.metric import sanity_checking, take_problem
+from torch_holdout.training.requirements import require_one_process
+from torch_holdout.training.runs import planned_validations
 
 
 def tells_the_value(mechanism: Mechanism, answer: Answer) -> bool:
@@ -30,6 +32,31 @@ def tells_the_value(mechanism: Mechanism, answer: Answer) -> bool:
     if answer.source is None:
         return False
     return answer.is_release or mechanism.guess_rule == "both"
+
+
+def told_value(holdout: ReusableHoldout, name: str, answer: Answer) -> float | None:
+    """Return the value that a tuner is told for an answer; None for a stale one.
+
+    A release, and a guess near the holdout's value, as it is. A Ladder's guess is the best value of
+    *any* trial, and says that this one is not better by more than a step: told as it is, it would
+    make every poor trial look like the best, so it is told one step worse.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.25), budget=2)
+        >>> told_value(holdout, "val_acc", Answer(0.75, "guess", 3, "guess", 7))
+        0.5
+    """
+    if answer.source is None:
+        return None
+    if tells_the_value(holdout.mechanism, answer):
+        return answer.value
+    statistic = holdout.statistics[name]
+    step = holdout.mechanism.guess_distance() * (statistic.high - statistic.low)
+    worse = answer.value + (step if statistic.mode == "min" else -step)
+    return min(max(worse, statistic.low), statistic.high)
 
 
 def require_sanity_check(name: str) -> None:
@@ -79,27 +106,56 @@ def require_shared(guard: Any, holdout: ReusableHoldout) -> None:
         )
 
 
-def reporting_callback(name: str, guard: HoldoutGuardHooks, tell: Callable[[Any], None]) -> Any:
-    """Return a Callback of the guard's own Lightning package that calls ``tell(trainer)``."""
-    return type(name, (_ReportingHooks, _callback_class(guard)), {})(guard, tell)
+def reporting_callback(
+    name: str, guard: HoldoutGuardHooks, tell: Callable[[Any], None], *, every: bool = True
+) -> Any:
+    """Return a Callback of the guard's own Lightning package that calls ``tell(trainer)``.
+
+    Args:
+        name: What its class is called.
+        guard: The guard whose passes it follows.
+        tell: Called after each validation of a fit; on a live account after ``validate`` too.
+        every: Whether a fit may validate more than once. On a live account each validation is a
+            question, which a sweep pays for; a sealed one evaluates as often as it is trained.
+    """
+    return type(name, (_ReportingHooks, _callback_class(guard)), {})(guard, tell, every=every)
 
 
 class _ReportingHooks:
-    def __init__(self, guard: HoldoutGuardHooks, tell: Callable[[Any], None]) -> None:
+    def __init__(
+        self, guard: HoldoutGuardHooks, tell: Callable[[Any], None], *, every: bool
+    ) -> None:
         super().__init__()
         self._guard = guard
         self._tell = tell
+        self._live = guard.holdout.mechanism.shows_values
+        self._once = self._live and not every
+        self._asked = 0
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Raise unless the Trainer runs the guard too, in one process.
+        """Raise unless the Trainer runs the guard too, in one process, and asks once.
 
         Several ranks are refused because it is not settled which of them may end a trial for all.
         """
-        _require_one_process(trainer)
+        require_one_process(trainer)
         if self._guard not in trainer.callbacks:
             raise InvalidArgumentError(
                 f"Expected the guard among the Trainer's callbacks, next to {type(self).__name__}."
             )
+        self._asked = 0
+        every, epochs = trainer.check_val_every_n_epoch, trainer.max_epochs
+        if stage == "fit" and every and epochs and trainer.ckpt_path is None:
+            self._require_once(trainer, epochs // every)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Raise if the fit plans more than one question, as far as the Trainer tells."""
+        self._require_once(trainer, planned_validations(trainer) or 0)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Raise before a second question, where the Trainer did not tell how many it plans."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._asked += 1
+            self._require_once(trainer, self._asked)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Refuse several ranks also where they are spawned: pickling for them fails before setup.
@@ -107,20 +163,25 @@ class _ReportingHooks:
         Whatever a study or a trial holds cannot be sent to another process.
         """
         if not isinstance(exception, HoldoutError):
-            _require_one_process(trainer)
+            require_one_process(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the answers that the guard has published in a fit."""
-        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+        """Report the answers that the guard has published."""
+        runs = ("fit", "validate") if self._live else ("fit",)
+        if trainer.state.fn in runs and not trainer.sanity_checking:
             self._tell(trainer)
 
-
-def _require_one_process(trainer: Any) -> None:
-    if trainer.world_size > 1:
-        raise InvalidArgumentError(
-            f"Expected trials of one process, but this Trainer has {trainer.world_size}: ending a "
-            f"trial under DDP is not supported. Use devices=1, or a guard without this callback."
-        ) from None
+    def _require_once(self, trainer: Any, validations: int) -> None:
+        if self._once and validations > 1 and trainer.enable_validation:
+            epochs = trainer.max_epochs if (trainer.max_epochs or 0) > 0 else "..."
+            raise InvalidArgumentError(
+                f"Expected one question per trial, because each validation asks holdout "
+                f"{self._guard.holdout.name!r} and all trials share its budget, but this fit "
+                f"validates more than once. Write L.Trainer(check_val_every_n_epoch={epochs}), or "
+                f"fit without the validation loader and call trainer.validate(net, val_loader) "
+                f"afterwards, or ask at every validation with every=True. For values that a "
+                f"pruner reads after each epoch take a sealed holdout and a display."
+            )
 
 
 def _callback_class(guard: HoldoutGuardHooks) -> type:

@@ -25,7 +25,7 @@ def lightning_objective(account, namespace="lightning.pytorch", epochs=3, guard=
     """Train a small network with a guard and the pruning callback."""
 
     def objective(trial):
-        with sharing(trial, account, "val_acc") as shared:
+        with sharing(trial, account, "val_acc", every=True) as shared:
             rate = trial.suggest_float("lr", 1e-3, 1.0, log=True)
             torch.manual_seed(trial.number)
             net = network(
@@ -56,7 +56,7 @@ def counted_objective(account, *, steps=3):
     """A plain loop that answers for made-up predictions: a different count at every step."""
 
     def objective(trial):
-        with sharing(trial, account, "val_acc") as shared:
+        with sharing(trial, account, "val_acc", every=True) as shared:
             trial.suggest_float("x", 0.0, 1.0)
             for step in range(steps):
                 count = (7 * trial.number + 11 * step) % account.size
