@@ -21,8 +21,8 @@ def kt_price(ones: int, zeros: int) -> float:
     r"""Return the price of a sequence of bits by the law of Krichevsky and Trofimov.
 
     After t bits with r ones the next one is 1 with probability :math:`(r + 1/2)/(t + 1)`, so the
-    whole costs :math:`\ln \pi + \ln\Gamma(t+1) - \ln\Gamma(r+\frac{1}{2}) - \ln\Gamma(t-r+\frac{1}{2})`,
-    in whatever order they came.
+    whole costs :math:`\ln \pi + \ln\Gamma(t+1) - \ln\Gamma(r+1/2) - \ln\Gamma(t-r+1/2)`, in
+    whatever order they came.
 
     Example:
         >>> round(kt_price(1, 0), 6), round(kt_price(2, 48), 3)
@@ -94,7 +94,7 @@ def record_mixture(rank: float, ones: int, zeros: int) -> float:
 def record_price(records: Sequence[bool], compared: Sequence[int]) -> float:
     r"""Return the price of a sequence of record bits, "better than every run before".
 
-    :math:`-\ln(\frac{1}{2} \prod_t p_t + \frac{1}{2} q)`, p the 1/r law and q Krichevsky-Trofimov's: a
+    :math:`-\ln((\prod_t p_t + q)/2)`, p the 1/r law and q Krichevsky-Trofimov's: a
     registered mixture. The first run is a record for certain; its bit is not coded and not given
     here. One more bit costs the difference.
 
