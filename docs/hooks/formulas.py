@@ -20,9 +20,8 @@ FORMULA = r":math:`([^`]+)`"
 DISPLAYED = re.compile(r"\.\. math::\s*(.+)", re.DOTALL)  # on lines of its own, up to an empty one
 PIECE = re.compile(r"\\[a-zA-Z]+|\\.|\d+(?:[.,]\d+)*|\S")
 LETTERS = {
-    **{"alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "varepsilon": "ε"},
+    **{"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "varepsilon": "ε", "eta": "η"},
     **{
-        "eta": "η",
         "kappa": "κ",
         "lambda": "λ",
         "mu": "μ",

@@ -223,18 +223,20 @@ class Prices:
         return f"next run, {counted(self.evaluations, 'evaluation')}, whatever it shows"
 
     def _table(self) -> Iterator[str]:
+        alone = self.left == 1  # what comes next is the last, too
         if self.unit == "release":
             end = self.choices["release"].last
-            yield f"  the last of {counted(self.left, self.unit)}, at the earliest: {end}"
+            if not alone:
+                yield f"  the last of {counted(self.left, self.unit)}, at the earliest: {end}"
             return
-        whole = f"then the last of {counted(self.left, 'run')}, all like it"
+        whole = "" if alone else f"then the last of {counted(self.left, 'run')}, all like it"
         rows = [("what the next run shows", "nats", whole)]
         for own in self.choices.values():
-            most = "at most " if own.is_bound else ""
-            rows.append((own.words, own.nats_text, f"{most}{own.last}"))
+            last = f"{'at most ' if own.is_bound else ''}{own.last}"
+            rows.append((own.words, own.nats_text, "" if alone else last))
         first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
         for shows, nats, last in rows:
-            yield f"  {shows:<{first}}  {nats:<{second}}  {last}"
+            yield f"  {shows:<{first}}  {nats:<{second}}  {last}".rstrip()
 
 
 def half_widths_text(by_statistic: dict[str, float]) -> str:

@@ -55,6 +55,8 @@ class Run:
         ...             break
         >>> isinstance(run, Run), run.outcome.best_evaluation, run.outcome.stopped_at
         (True, 3, 5)
+        >>> run.record(), holdout.winner()  # of the only run both are certain, and free
+        (True, 1)
     """
 
     def __init__(
@@ -146,21 +148,6 @@ class Run:
         Its best evaluation by its own statistic, strictly better than every one of theirs. The bit
         is a symbol: every later evaluation pays for it, by a registered law (``bounds.symbols``).
         Asked again it is the same, free.
-
-        Example:
-            >>> import torch, torch_holdout as th
-            >>> holdout = th.ReusableHoldout(
-            ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
-            ...     mechanism=th.Sealed(evaluations=10), budget=2)
-            >>> for right in (2, 3):
-            ...     with holdout.run() as run:
-            ...         sums = holdout.accumulator("val_acc")
-            ...         sums.update(torch.arange(4) < right)
-            ...         _ = run.evaluate({"val_acc": sums}, query=f"model {right}")
-            >>> run.record(), holdout.winner()
-            (True, 2)
-            >>> {kind: round(nats, 3) for kind, nats in holdout.status().nats.items()}
-            {'ended': 0.0, 'record': 0.693, 'winner': 0.693}
         """
         mark = self._mark
         if mark is None:
