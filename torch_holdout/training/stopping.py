@@ -289,7 +289,9 @@ class SealedCourse:
         else:
             with lent(module, best):
                 state = whole_state(module)
-        folder = self._keep or _local(trainer.default_root_dir) / _FOLDER
+        trial = current_trial(guard.holdout.account)
+        folder = self._keep or (trial and trial.folder)
+        folder = folder or _local(trainer.default_root_dir) / _FOLDER
         path = str((folder / f"{run.id}.pt").absolute())
 
         def write() -> bool:

@@ -8,6 +8,7 @@ from torch_holdout import accounting, audit, bounds, ledger, prediction, tuning
 from torch_holdout.lightning import HoldoutGuard
 from torch_holdout.mechanisms import Release
 
+from support.builders.challenges import make_challenged, wrong_on
 from support.builders.ensembles import PARTS, data, ensemble
 from support.builders.holdouts import correct, make_holdout, sums_of
 from support.builders.mechanisms import MECHANISMS
@@ -107,6 +108,7 @@ NEVER_RETURNS = {
 }
 MAKE = {
     "ReusableHoldout": trained_holdout,
+    "ReusableHoldout.prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldout.run": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),
     "MultiplicativeWeights": lambda g: th.MultiplicativeWeights(
@@ -130,6 +132,8 @@ MAKE = {
     "Plan": lambda g: th.plan(size=1000, queries=50),
     "Certificate": lambda g: shared_holdout().certificate(),
     "Status": lambda g: shared_holdout().status(),
+    "Prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)).prices(),
+    "Price": lambda g: shared_holdout().prices().choices["release"],
     "Answer": answer_of,
     "Blockwise": lambda g: th.Blockwise(torch.mean, blocks=10, low=0.0, high=1.0),
     "BoundedMean": lambda g: th.BoundedMean(0.0, 2.0),
@@ -146,6 +150,8 @@ MAKE = {
         name=fresh_name(g), seed=3, track_private_loss=True
     ),
     "PrivatePredictor.validate": lambda g: make(name=fresh_name(g), seed=3),
+    "ReusableHoldout.challenge": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
+    "Challenge": lambda g: make_challenged().challenge("acc", wrong_on(9), query="a"),
     "Closing": lambda g: closed_holdout(),
     "Outcome": lambda g: closed_holdout().runs[0].outcome,
     "Run": lambda g: sealed_run(g),
