@@ -225,7 +225,8 @@ def closed_study(
 def _new_study(name: str, maximised: Sequence[bool], storage: Any) -> optuna.Study:
     if storage is not None:
         require_instance("storage", storage, str | optuna.storages.BaseStorage)
-    directions = ["maximize" if more else "minimize" for more in maximised]
+    best = optuna.study.StudyDirection
+    directions = [best.MAXIMIZE if more else best.MINIMIZE for more in maximised]
     try:
         return optuna.create_study(storage=storage, study_name=name, directions=directions)
     except (SQLAlchemyError, optuna.exceptions.DuplicatedStudyError) as error:
