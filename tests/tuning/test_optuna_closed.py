@@ -92,6 +92,9 @@ def test_a_closed_study_is_kept_where_it_is_asked_for(swept, tmp_path):
     read = optuna.load_study(study_name=made.study_name, storage=storage)
     assert read.best_value == made.best_value
     assert [trial.state for trial in read.trials] == [trial.state for trial in made.trials]
+    for wrong in (storage, "line", 3):  # the first has a study of that name
+        with pytest.raises(InvalidArgumentError, match="storage"):
+            closed_study(study, account, storage=wrong)
 
 
 def test_the_users_plots_work_on_it(swept):

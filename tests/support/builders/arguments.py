@@ -34,6 +34,8 @@ from support.builders.samples import (
     holdout_account,
     predictor,
     records_account,
+    sealed_holdout,
+    sealed_sweep,
     shared_claim,
     shared_holdout,
     shared_ledger,
@@ -351,6 +353,20 @@ BY_PLACE = {
     "ray.sharing:holdout": lambda g: file_holdout(),
     "ray.reporting:guard": lambda g: guard_of(g),
     "SharedTrial.pruning:guard": lambda g: guard_of(g),
+    "SealedTrial:holdout": lambda g: sealed_holdout(),
+    "SealedTrial:display": one_of(None, "display_loss", ["display_loss"]),
+    "SealedTrial.pruning:guard": lambda g: HoldoutGuard(sealed_holdout()),
+    "SealedTrial.evaluate:sums": lambda g: {"val_acc": sums_of(sealed_holdout(), correct(20))},
+    "sharing:display": one_of(None),
+    **dict.fromkeys(
+        ("ranking:study", "front:study", "closed_study:study"), lambda g: sealed_sweep()[0]
+    ),
+    **dict.fromkeys(
+        ("ranking:holdout", "front:holdout", "closed_study:holdout"), lambda g: sealed_sweep()[1]
+    ),
+    "front:statistics": one_of(["val_acc"], ["val_acc", "val_acc"]),
+    "closed_study:statistics": one_of(None, "val_acc", ["val_acc"]),
+    "closed_study:storage": one_of(None),
     "fresh_moment:order": one_of(1, 2, 5),
     "NoisyMean.table:outputs": lambda g: torch.zeros(5, 2),
     "NoisyMean.answer:table": lambda g: torch.tensor([100, 200]),

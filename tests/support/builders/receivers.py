@@ -21,6 +21,8 @@ from support.builders.samples import (
     fresh_name,
     fresh_trial,
     predictor,
+    sealed_holdout,
+    sealed_sweep,
     shared_holdout,
     shared_ledger,
     shared_report,
@@ -102,6 +104,7 @@ NEVER_RETURNS = {
     "ray.claim": TUNE,
     "ray.report": TUNE,
     "ray.reporting": TUNE,
+    "SealedTrial.evaluate": "only inside sharing (tests/tuning/test_optuna_sealed.py)",
     "reask": "needs the winner's own weights (tests/tuning/test_optuna.py)",
     "distill": "trains; called with a Trainer it refuses",
     "audit": "runs for seconds; stopped before its first part",
@@ -161,6 +164,9 @@ MAKE = {
     "Sealed": lambda g: th.Sealed(evaluations=10),
     "Overlap": lambda g: th.overlap([1, 2, 3], [2, 3, 4, 5]),
     "SharedTrial.value": lambda g: reported_trial(g),
+    "SharedTrial.values": lambda g: reported_trial(g),
+    "SealedTrial": lambda g: sealed_trial(g),
+    "FrontPoint": lambda g: tuning.optuna.front(*sealed_sweep(), ["val_acc"])[0],
     "SharedTrial": lambda g: tuning.optuna.SharedTrial(fresh_trial(g), shared_holdout(), "val_acc"),
     "Query": asked,
     "Release": lambda g: Release(3, 10),
@@ -206,6 +212,14 @@ def reported_trial(generator):
     """A trial that has a value."""
     shared = tuning.optuna.SharedTrial(fresh_trial(generator), shared_holdout(), "val_acc")
     shared.report(answer_of(generator), step=1)
+    return shared
+
+
+def sealed_trial(generator):
+    """A trial on a sealed holdout whose display has shown something."""
+    trial = fresh_trial(generator)
+    shared = tuning.optuna.SealedTrial(trial, sealed_holdout(), "val_acc", "display_acc")
+    shared.report(0.5, step=2**40)
     return shared
 
 

@@ -9,7 +9,7 @@ import torch_holdout as th
 from torch_holdout.tuning.optuna import sharing
 
 SIZE, STEPS = 97, 3
-GRACE = 2  # seconds after which a trial that does not beat is taken for dead
+GRACE = 6  # seconds after which a trial that does not beat is taken for dead
 
 
 def account(url, budget):
@@ -68,3 +68,9 @@ def work(storage, url, budget, log, trials=1000):
         warnings.simplefilter("ignore")
         study = study_in(storage)
         study.optimize(objective(account(url, budget), shown), n_trials=trials)
+
+
+def leave(study):
+    """Close the connections of a study."""
+    study._storage.remove_session()
+    study._storage._backend.engine.dispose()
