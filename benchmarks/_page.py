@@ -5,6 +5,7 @@ from typing import Any
 
 from _quality_page import quality_tables
 from _results import Row, is_worse, number, verdict
+from _sweep_page import sweep_tables
 from _ways_page import ways_tables
 
 TITLES = {
@@ -17,6 +18,7 @@ TITLES = {
     "accounting": "Privacy accounting",
     "certificates": "Certificates",
     "quality": "Quality of the chosen model",
+    "sweeps": "Sweeps",
     "ensemble_training": "Training an ensemble",
     "aggregation": "Aggregating votes",
     "neighbour_votes": "Votes of nearest records",
@@ -118,6 +120,9 @@ def _section(run: dict[str, Any], rows: list[Row]) -> Iterator[str]:
         yield f"{ABOUT[name]}\n"
     if run["failed"]:
         yield f"**Failed**: {run['failed']}.\n"
+    swept = [row for row in rows if "search" in row or "evaluations" in row]
+    yield from sweep_tables(swept)
+    rows = [row for row in rows if row not in swept]
     tabled = [row for row in rows if "task" in row or "way" in row]
     yield from quality_tables([row for row in tabled if "task" in row])
     yield from ways_tables(tabled)

@@ -118,15 +118,19 @@ class Setting:
             statistics={NAME: self.task.statistic}, budget=budget,
         )  # fmt: skip
 
-    def fit(self, net: Net, callbacks: list[Any], validation: Any) -> pl.Trainer:
+    def fit(
+        self, net: Net, callbacks: list[Any], validation: Any, *,
+        train: Any = None, epochs: int | None = None,
+    ) -> pl.Trainer:  # fmt: skip
         """Train with the same order of batches every time."""
         saves = any(isinstance(callback, ModelCheckpoint) for callback in callbacks)
+        train = self.train if train is None else train
         trainer = pl.Trainer(
-            max_epochs=self.epochs, callbacks=callbacks, default_root_dir=self.place(),
+            max_epochs=epochs or self.epochs, callbacks=callbacks, default_root_dir=self.place(),
             accelerator="cpu", devices=1, logger=False, enable_checkpointing=saves,
             enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
         )  # fmt: skip
-        trainer.fit(net, loader(self.train, self.task.batch, seed=self.seed), validation)
+        trainer.fit(net, loader(train, self.task.batch, seed=self.seed), validation)
         return trainer
 
     def watchers(self, name: str, patience: int, min_delta: float = 0.0) -> list[Any]:
@@ -187,7 +191,7 @@ def display(setting: Setting) -> Chosen:
     certified = holdout.certificate().tolerance
     best = holdout.close().load_best(net)
     return Chosen(
-        weights=_copied(net), epochs=trainer.current_epoch, certified=certified, closed=best
+        weights=copied(net), epochs=trainer.current_epoch, certified=certified, closed=best
     )
 
 
@@ -230,7 +234,7 @@ def _sealed(setting: Setting, mechanism: th.Sealed, patience: int) -> Chosen:
     number = guard.outcome.best_evaluation if guard.outcome else None
     best = next((v for v in closing.values if v.evaluation == number), None)
     return Chosen(
-        weights=_copied(net), epochs=trainer.current_epoch, certified=certified, closed=best
+        weights=copied(net), epochs=trainer.current_epoch, certified=certified, closed=best
     )
 
 
@@ -240,5 +244,5 @@ def _saved(checkpoint: ModelCheckpoint) -> Weights:
     return weights
 
 
-def _copied(net: Net) -> Weights:
+def copied(net: Net) -> Weights:
     return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}

@@ -77,6 +77,7 @@ class Run:
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
+        self._number: int | None = None  # once it is known, the run is found without a search
         self._replays = 0  # passes of a resumed run that may come again
         if resume is None:
             self._require_a_share()
@@ -250,7 +251,7 @@ class Run:
         def decide() -> tuple[Passed, str]:
             readings = {n: ranks.reading(n, registration, asked) for n in ranks.names}
             sums = {n: Sums(each.total, each.squares) for n, each in readings.items()}
-            key = _query(registration, readings[ranks.names[0]].query)
+            key = evaluation_key(registration, readings[ranks.names[0]].query)
             with ledger.account(self._access.account, budget=registration.budget) as account:
                 opened = self._opened(account.runs)
                 passed = take(opened, sums, key)
@@ -266,7 +267,7 @@ class Run:
         access = self._access
         if runs.closed_at is not None:
             raise account_closed(access.registration.name)
-        run = runs.find(self._mark) if self._mark is not None else None
+        run = runs.find(self._mark, self._number) if self._mark is not None else None
         if run is None and self._mark is not None:
             raise unknown_run("in another ledger or account")
         if run is None:
@@ -275,6 +276,7 @@ class Run:
             run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
+        self._number = run.run
         return self._open(runs, run)
 
     def _open(self, runs: SealedRuns, run: StoredRun) -> OpenedRun:
@@ -322,7 +324,7 @@ class Run:
             raise no_runs_left(access.registration, runs, access.account)
 
 
-def _query(registration: Registration, query: str) -> str:
+def evaluation_key(registration: Registration, query: str) -> str:
     """Return the key of an evaluation: the weights, and the code of every statistic."""
     keys = (query_key(statistic, query) for statistic in registration.statistics.values())
     return hashlib.sha256(" ".join(keys).encode()).hexdigest()

@@ -1,0 +1,236 @@
+"""The ways of ``sweeps.py``: the same study, told by other things and won by other things."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, final
+
+import optuna
+import torch
+import torch_holdout as th
+from _quality_fits import NAME, Net, Setting, Weights, copied
+from _quality_tasks import Examples, loader
+from _sweep_tasks import DISPLAY_LOSS, Careful, Plain, Point, suggested
+from pytorch_lightning.callbacks import EarlyStopping
+from torch_holdout.pytorch_lightning import HoldoutGuard
+from torch_holdout.tuning.optuna import claim, sharing
+
+import pytorch_lightning as pl
+
+TRIALS, EPOCHS, PATIENCE = 20, 25, 8
+RELEASES = 8  # for the records of 20 trials
+AGAIN = 3
+TRAIN_DISPLAY, HOLDOUT_DISPLAY = 0.1, 0.2
+RAW, LIVE, LIVE_BEFORE = "raw values", "live", "live, guesses pruned"
+DISPLAY, REFITTED = "display of the training data", "display of the training data, then refits"
+FIFTH = "display of the holdout"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """The model that a study has chosen.
+
+    Attributes:
+        weights: Its parameters.
+        claimed: Its accuracy, as the way says.
+        low: The lower end of its interval; None if there is none.
+        high: The upper end.
+        complete: How many trials ended with a value for the sampler.
+        epochs: How many epochs were trained in all.
+    """
+
+    weights: Weights
+    claimed: float
+    low: float | None = None
+    high: float | None = None
+    complete: int
+    epochs: int
+
+
+@final
+class Sweep:
+    """A task with one seed and one kind of search; every way begins the same study anew."""
+
+    def __init__(self, setting: Setting, search: str, trials: int = TRIALS) -> None:
+        self.setting, self.search, self.trials = setting, search, trials
+        self.epochs = 0  # of the study so far
+        self.complete = 0  # trials of it that ended with a value for the sampler
+
+    def study(self, direction: str, objective: Callable[[optuna.Trial], float]) -> optuna.Study:
+        """Make a study: TPE without a pruner, or ASHA on random points."""
+        seed, tpe = self.setting.seed, self.search == "TPE"
+        asha = optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
+        sampler = optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler
+        pruner = optuna.pruners.NopPruner() if tpe else asha
+        self.epochs = 0
+        study = optuna.create_study(
+            study_name="sweep", direction=direction, sampler=sampler(seed=seed), pruner=pruner
+        )
+        study.optimize(objective, n_trials=self.trials)
+        self.complete = len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
+        return study
+
+    def net(self, kind: Callable[..., Any], point: Point, number: int) -> Any:
+        """Return the network of a point, with the same weights in every way."""
+        torch.manual_seed(1000 * self.setting.seed + number)
+        return kind(self.setting.task, self.setting.train.x.shape[1], point)
+
+    def fit(self, net: Net, callbacks: list[Any], validation: Any, **options: Any) -> pl.Trainer:
+        """Train, and count the epochs; a pruned fit counts too."""
+        counter = _Epochs()
+        try:
+            return self.setting.fit(net, [*callbacks, counter], validation, **options)
+        finally:
+            self.epochs += counter.count
+
+    def won(self, weights: Weights, claimed: Any, low: Any = None, high: Any = None) -> Winner:
+        """Return the winner of the study."""
+        return Winner(
+            weights=weights, claimed=claimed, low=low, high=high,
+            complete=self.complete, epochs=self.epochs,
+        )  # fmt: skip
+
+
+class _Epochs(pl.Callback):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.count += 1
+
+
+class _Told(pl.Callback):
+    """Tell a trial every raw accuracy, and keep the best weights: what people write."""
+
+    def __init__(self, trial: optuna.Trial) -> None:
+        self.trial = trial
+        self.best = -1.0
+        self.weights: Weights = {}
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        value = float(trainer.callback_metrics[NAME])
+        if value > self.best:
+            self.best, self.weights = value, copied(pl_module)
+        self.trial.report(value, trainer.current_epoch)
+        if self.trial.should_prune():
+            raise optuna.TrialPruned
+
+
+def raw(sweep: Sweep) -> dict[str, Winner]:
+    """Sampler, pruner, early stopping and choice read raw accuracies of the whole holdout."""
+    kept: list[_Told] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        kept.append(_Told(trial))
+        stopping = EarlyStopping(NAME, patience=PATIENCE, mode="max")
+        net = sweep.net(Plain, suggested(trial), trial.number)
+        sweep.fit(net, [kept[-1], stopping], loader(sweep.setting.holdout))
+        return kept[-1].best
+
+    sweep.study("maximize", objective)
+    best = max(kept, key=lambda told: told.best)
+    return {RAW: sweep.won(best.weights, best.best)}
+
+
+def live(sweep: Sweep, *, name: str, guesses: bool) -> dict[str, Winner]:
+    """One question a trial, after a fit of fixed length; a Ladder publishes what is better.
+
+    Args:
+        sweep: The sweep.
+        name: Of the way.
+        guesses: Whether a trial that is no better tells the sampler so. If not it is pruned, and
+            the sampler learns nothing: what the library did before.
+    """
+    setting = sweep.setting
+    plan = th.plan(
+        size=len(setting.holdout), queries=sweep.trials, budget=RELEASES, purpose="search"
+    )
+    holdout = setting.account(plan.mechanism, size=len(setting.holdout), budget=plan.budget)
+    kept: dict[str, Weights] = {}
+
+    def objective(trial: optuna.Trial) -> float:
+        with sharing(trial, holdout) as shared:
+            guard = HoldoutGuard(holdout)
+            net = sweep.net(Careful, suggested(trial), trial.number)
+            trainer = sweep.fit(net, [guard, shared.pruning(guard)], None)
+            trainer.validate(net, loader(setting.holdout), verbose=False)
+            kept[str(trial.number)] = copied(net)
+            if not (guesses or guard.answers[NAME].is_release):
+                raise optuna.TrialPruned
+            return shared.value
+
+    best = claim(sweep.study("maximize", objective), holdout)
+    return {name: sweep.won(kept[best.trial], best.value, best.low, best.high)}
+
+
+def from_training(sweep: Sweep) -> dict[str, Winner]:
+    """A tenth of the training data is the display; the whole holdout is sealed.
+
+    Then the display's three best trials are trained again on all of the training data, for as long
+    as the display said, plus the patience: it no longer can stop them.
+    """
+    setting = sweep.setting
+    shown, rest = th.split(setting.train, display=TRAIN_DISPLAY, seed=setting.seed)
+    holdout = _sealed(setting, len(setting.holdout), sweep.trials + AGAIN)
+    study = _watching(sweep, holdout, setting.holdout, shown, rest)
+    searched = sweep.epochs
+    tried = [trial for trial in study.trials if trial.intermediate_values]
+    for trial in sorted(tried, key=lambda trial: min(trial.intermediate_values.values()))[:AGAIN]:
+        values = trial.intermediate_values
+        net = sweep.net(Careful, Point(**trial.params), trial.number)
+        epochs = min(EPOCHS, 1 + min(values, key=values.__getitem__) + PATIENCE)
+        guard = HoldoutGuard(holdout, run=f"again {trial.number}")
+        sweep.fit(net, [guard], loader(setting.holdout), epochs=epochs)
+    closing = holdout.close()
+    first, best = claim(study, holdout), closing.best
+    place = next(run.weights for run in closing.runs if run.number == best.run)
+    won = sweep.won(_loaded(first.weights), first.value, first.low, first.high)
+    refitted = sweep.won(_loaded(place), best.value, best.low, best.high)
+    return {DISPLAY: replace(won, epochs=searched), REFITTED: refitted}
+
+
+def from_holdout(sweep: Sweep) -> dict[str, Winner]:
+    """A fifth of the holdout is the display; the rest of it is sealed."""
+    setting = sweep.setting
+    shown, rest = th.split(setting.holdout, display=HOLDOUT_DISPLAY, seed=setting.seed)
+    holdout = _sealed(setting, len(rest), sweep.trials)
+    study = _watching(sweep, holdout, rest, shown, setting.train)
+    holdout.close()
+    best = claim(study, holdout)
+    return {FIFTH: sweep.won(_loaded(best.weights), best.value, best.low, best.high)}
+
+
+WAYS: tuple[Callable[[Sweep], dict[str, Winner]], ...] = (
+    raw,
+    partial(live, name=LIVE, guesses=True),
+    partial(live, name=LIVE_BEFORE, guesses=False),
+    from_training,
+    from_holdout,
+)
+
+
+def _sealed(setting: Setting, size: int, runs: int) -> th.ReusableHoldout:
+    return setting.account(th.Sealed(evaluations=EPOCHS), size=size, budget=runs)
+
+
+def _watching(
+    sweep: Sweep, holdout: th.ReusableHoldout, sealed: Examples, shown: Examples, train: Examples
+) -> optuna.Study:
+    """Make a study whose sampler, pruner and early stopping read the display's loss."""
+
+    def objective(trial: optuna.Trial) -> float:
+        with sharing(trial, holdout, display=DISPLAY_LOSS) as shared:
+            guard = HoldoutGuard(holdout, public_dataloaders=(1,))
+            stopping = EarlyStopping(DISPLAY_LOSS, patience=PATIENCE)
+            net = sweep.net(Careful, suggested(trial), trial.number)
+            callbacks = [guard, shared.pruning(guard), stopping]
+            sweep.fit(net, callbacks, [loader(sealed), loader(shown)], train=train)
+            return shared.value
+
+    return sweep.study("minimize", objective)
+
+
+def _loaded(place: str) -> Weights:
+    weights: Weights = torch.load(place, weights_only=True)
+    return weights
