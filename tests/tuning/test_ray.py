@@ -3,15 +3,21 @@
 import math
 from types import SimpleNamespace
 
+import pandas
 import pytest
+import torch
 import torch_holdout as th
+from pyarrow.fs import LocalFileSystem
 from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning import ray as tuning
 from torch_holdout.tuning import ray_trials
 
-from support.builders.guarded import guard_class
+from support.builders.guarded import SIZE as GUARDED_SIZE
+from support.builders.guarded import data, guard_class, network, value_on
 from support.builders.holdouts import ask, correct, make_holdout, sums_of
+from support.programs.ray_sealed_trials import sealed_sweep_account
+from support.programs.ray_trials import guarded_trial
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -32,9 +38,11 @@ def told(monkeypatch, tmp_path):
             return "c4a2a_00001"
 
         def get_storage(self):
-            return None
+            folder = str(tmp_path / "trial")
+            return SimpleNamespace(storage_filesystem=LocalFileSystem(), trial_fs_path=folder)
 
     def report(row, checkpoint=None):
+        assert not (tmp_path / "trial").exists()  # weights are written when a run has ended
         found.append(row if checkpoint is None else {**row, "stamp": checkpoint.get_metadata()})
 
     monkeypatch.setattr(tuning.tune, "report", report)
@@ -266,3 +274,30 @@ def test_a_trial_beyond_the_runs_of_the_budget_ends_before_it_trains(told, tmp_p
     (row,) = told
     assert math.isnan(row["display"])
     assert "is spent" in (tmp_path / ray_trials.EXHAUSTED).read_text()
+
+
+def test_a_guard_writes_weights_once_at_the_end_of_a_run_where_the_claim_finds_them(told, tmp_path):
+    account = sealed_sweep_account(f"sqlite:///{tmp_path}/holdout.db", budget=1, size=GUARDED_SIZE)
+    config = {"lr": 0.5, "epochs": 3, "save": False}
+    run(lambda holdout: guarded_trial(config, holdout), account, display="display_acc")
+    assert [row["holdout/evaluation"] for row in told] == [1, 2, 3]
+    (file,) = (tmp_path / "trial").rglob("*.pt")
+    assert "stamp" not in told[0]
+
+    account.close()
+    table = pandas.DataFrame([{**row, "training_iteration": n} for n, row in enumerate(told, 1)])
+    result = SimpleNamespace(
+        metrics={"trial_id": "c4a2a_00001"},
+        metrics_dataframe=table,
+        path=str(tmp_path / "trial"),
+        filesystem=LocalFileSystem(),
+    )
+    best = tuning.claim([result], account, "val_acc")
+    assert best.weights == str(file)
+    net = network("lightning.pytorch")
+    net.load_state_dict(torch.load(file))
+    assert value_on(net, data())["val_acc"] == pytest.approx(best.value, abs=1e-4)
+    points = tuning.front([result], account)
+    assert best.value == max(point.values[0] for point in points)
+    with pytest.raises(InvalidArgumentError, match="Expected the ResultGrid"):
+        tuning.closed_results([result], account, "val_acc")

@@ -334,7 +334,7 @@ BY_PLACE = {
     "verify:url": lambda g: shared_ledger().address,
     "reask:holdout": lambda g: shared_holdout(),
     "reask:values": one_of(lambda model, batch: batch[1]),
-    "ray.report:values": lambda g: {"val_acc": answer_of(g)},
+    "ray.report:answers": lambda g: {"val_acc": answer_of(g)},
     "MultiplicativeWeights:threshold": one_of(0.05, 0.5),
     "MultiplicativeWeights:name": fresh_name,
     "MultiplicativeWeights.ask:query": lambda g: torch.tensor([1.0, 0.0, 0.5, 1.0]),
