@@ -173,7 +173,7 @@ class Run:
         with contextlib.suppress(HoldoutClosedError):  # closed meanwhile: there is nothing to end
             if kind is None:
                 self.end()
-            elif issubclass(kind, Exception):
+            elif issubclass(kind, Exception) and not (self._trial and self._trial.keeps_open):
                 self._give_up_if_free()
 
     def __copy__(self) -> "Run":

@@ -186,11 +186,11 @@ def reporting(
     return reporting_callback("HoldoutReport", guard, tell, every=trial.every)
 
 
-def report(values: Mapping[str, Answer | float | None], checkpoint: Any = None) -> None:
+def report(answers: Mapping[str, Answer | float | None], checkpoint: Any = None) -> None:
     """Report to Tune in a plain loop: ``{"val_acc": metric.answer}``, or a display's numbers.
 
     Args:
-        values: Of a live holdout, answers by statistic. Nothing is reported in a Trainer's sanity
+        answers: Of a live holdout, by statistic. Nothing is reported in a Trainer's sanity
             check, where they are None. Of a sealed one, the numbers of the display, ``{}`` without
             one; the report goes with the evaluation made since the last report.
         checkpoint: A ``ray.tune.Checkpoint``; of a sealed holdout, of the evaluated weights.
@@ -206,7 +206,7 @@ def report(values: Mapping[str, Answer | float | None], checkpoint: Any = None) 
         torch_holdout.errors.InvalidArgumentError: Expected to be called in a trial of
         tune.Tuner(sharing(train, holdout)), ...
     """
-    running_trial().tell(values, checkpoint)
+    running_trial().tell(answers, checkpoint)
 
 
 def claim(
