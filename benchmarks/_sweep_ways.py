@@ -17,7 +17,7 @@ from torch_holdout.tuning.optuna import claim, sharing
 
 import pytorch_lightning as pl
 
-TRIALS, EPOCHS, PATIENCE = 20, 25, 8
+TRIALS, EPOCHS, PATIENCE = 20, 15, 5
 RELEASES = 8  # for the records of 20 trials
 AGAIN = 3
 TRAIN_DISPLAY, HOLDOUT_DISPLAY = 0.1, 0.2
@@ -60,7 +60,7 @@ class Sweep:
     def study(self, direction: str, objective: Callable[[optuna.Trial], float]) -> optuna.Study:
         """Make a study: TPE without a pruner, or ASHA on random points."""
         seed, tpe = self.setting.seed, self.search == "TPE"
-        asha = optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
+        asha = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
         sampler = optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler
         pruner = optuna.pruners.NopPruner() if tpe else asha
         self.epochs = 0

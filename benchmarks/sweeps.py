@@ -1,9 +1,9 @@
 """What a study's winner is worth, and what is claimed of it: raw, live, sealed with a display.
 
-Every way makes the same Optuna studies of 20 trials with a real Trainer of at most 25 epochs, over
+Every way makes the same Optuna studies of 20 trials with a real Trainer of at most 15 epochs, over
 four hyperparameters: TPE without a pruner, and ASHA (successive halving of random points).
 
-- raw values: sampler, pruner, early stopping (patience 8) and choice read plain logged accuracies;
+- raw values: sampler, pruner, early stopping (patience 5) and choice read plain logged accuracies;
 - live: ``th.plan(size=, queries=20, budget=8, purpose="search")``, one question a trial after a fit
   of fixed length, so that ASHA has nothing to prune by;
 - live, guesses pruned: the same, but a trial that is no better ends without a value, as it used to;
