@@ -68,7 +68,7 @@ Raw values certify nothing. A live plan publishes improvements in steps, so it c
 earlier. A display takes a fifth of the examples away and plans 20 runs, so it is wider than one
 sealed run. At epsilon 1 the values stay hidden at closing as well: its width is what
 `close(exact=True)` would certify, which ends the privacy.""",
-    "sweeps": """The same Optuna studies of 20 trials over four hyperparameters, TPE without a pruner
+    "sweeps": """The same Optuna studies of 20 trials over four hyperparameters, TPE without pruner
 and ASHA on random points, told and won in several ways. *Raw values*: everything reads plain
 accuracies of the holdout. *Live*: one question a trial through a Ladder for eight releases, after
 a fit of fixed length. *Guesses pruned* is what live trials used to be: one that was not better by
