@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.reports import charged_records
+from support.builders.sealed import make_sealed, sealed_runs
 
 
 def run(*arguments):
@@ -335,6 +336,65 @@ class TestStatus:
         bad = call("status", str(tmp_path / "holdout.db"), "--failure", "7")
         assert bad.returncode == 2
         assert "number between 0 and 1, but got 7.0" in bad.stderr
+
+
+class TestPrices:
+    def test_shows_what_the_holdouts_say(self, tmp_path):
+        live, sealed = ledger(tmp_path), make_sealed(f"sqlite:///{tmp_path}/holdout.db", name="b")
+        sealed.status()
+        found = run("prices", str(tmp_path / "holdout.db"))
+        assert (found.returncode, found.stderr) == (0, "")
+        assert found.stdout == f"{live.prices()}\n\n{sealed.prices()}\n"
+        one = call("prices", str(tmp_path / "holdout.db"), "--name", "b")
+        assert one.stdout == f"{sealed.prices()}\n"
+
+    def test_of_a_run_with_a_patience(self, tmp_path):
+        holdout, _ = sealed_runs(f"sqlite:///{tmp_path}/holdout.db")
+        options = ("--patience", "3", "--evaluations", "12", "--failure", "0.01")
+        found = call("prices", str(tmp_path / "holdout.db"), *options)
+        stop = torch_holdout.Patience("val_loss", 3)
+        assert found.stdout == f"{holdout.prices(0.01, stop=stop, evaluations=12)}\n"
+
+    def test_json(self, tmp_path):
+        holdout, _ = sealed_runs(f"sqlite:///{tmp_path}/holdout.db")
+        content = json.loads(call("prices", str(tmp_path / "holdout.db"), "--json").stdout)
+        (found,) = content["holdouts"]
+        prices = holdout.prices()
+        assert found["cost"] is None  # infinite
+        assert found["said"] == prices.said
+        assert found["choices"]["record"]["nats"] == prices.choices["record"].nats
+        assert found["next"]["by_statistic"] == prices.next.by_statistic
+
+    def test_records_have_none(self, tmp_path):
+        charged_records(f"sqlite:///{tmp_path}/holdout.db")
+        found = call("prices", str(tmp_path / "holdout.db"))
+        assert (found.returncode, found.stdout) == (0, "The ledger has no holdout yet.\n")
+        named = call("prices", str(tmp_path / "holdout.db"), "--name", "patients-2026")
+        assert (named.returncode, named.stdout) == (2, "")
+        assert "is an account of training records" in named.stderr
+        ledger(tmp_path)
+        both = call("prices", str(tmp_path / "holdout.db"))
+        assert both.stdout.endswith("\n\n1 account of training records: see status.\n")
+
+    @pytest.mark.parametrize(
+        ("options", "sentence"),
+        [
+            (("--patience", "0"), "`patience`"),
+            (("--evaluations", "0"), "`evaluations`"),
+            (("--evaluations", "x"), "--evaluations"),
+        ],
+    )
+    def test_wrong_options(self, tmp_path, options, sentence):
+        sealed_runs(f"sqlite:///{tmp_path}/holdout.db")
+        found = call("prices", str(tmp_path / "holdout.db"), *options)
+        assert (found.returncode, found.stdout) == (2, "")
+        assert sentence in found.stderr
+
+    def test_runs_of_a_live_holdout(self, tmp_path):
+        ledger(tmp_path)
+        found = call("prices", str(tmp_path / "holdout.db"), "--patience", "3")
+        assert (found.returncode, found.stdout) == (2, "")
+        assert "has no runs. Leave them out." in found.stderr
 
 
 class TestAudit:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from support.builders.holdouts import ask, make_holdout
 
 COMMAND = [sys.executable, "-c", "from torch_holdout.cli import main; main()"]
-READERS = ["status", "verify", "report", "close"]
+READERS = ["status", "prices", "verify", "report", "close"]
 
 
 @pytest.fixture
@@ -124,7 +124,9 @@ def test_a_folder_gets_the_page(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "1", "1e-400", "1e-300", "abc", ""])
-@pytest.mark.parametrize("command", [["status"], ["report"], ["report", "--csv"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["status"], ["prices"], ["report"], ["report", "--csv"]], ids=" ".join
+)
 def test_a_wrong_failure_prints_nothing_else(folder, monkeypatch, command, value):
     name, *options = command
     code, out, err = call(monkeypatch, name, "holdout.db", *options, "--failure", value)

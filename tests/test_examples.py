@@ -165,6 +165,8 @@ def test_optuna_sweep_prints_and_draws(tmp_path):
     first = run("optuna_sweep.py", *small)
     for words in ("raw holdout claims", "guarded holdout claims", "released for trial"):
         assert words in first
+    assert "sealed holdout claims" in first
+    assert "for all evaluations at once" in first
     assert picture.stat().st_size > 20_000
     assert "not the overfitting to the holdout" in first
     again = run("optuna_sweep.py", *small)  # the same seed, the same weights: repeats

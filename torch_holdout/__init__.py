@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
     from torch_holdout.holdout import Answer as Answer
+    from torch_holdout.holdout import Challenge as Challenge
     from torch_holdout.holdout import Closing as Closing
     from torch_holdout.holdout import MultiplicativeWeights as MultiplicativeWeights
     from torch_holdout.holdout import Outcome as Outcome
+    from torch_holdout.holdout import Price as Price
+    from torch_holdout.holdout import Prices as Prices
     from torch_holdout.holdout import ReusableHoldout as ReusableHoldout
     from torch_holdout.holdout import Run as Run
     from torch_holdout.holdout import Status as Status
@@ -70,7 +73,10 @@ _ROOMS = {
         "InvalidArgumentError IsolationError LedgerError PartialPassError SealedValueError "
         "UnguardedLogError WeightsChangedError"
     ),
-    "holdout": "Answer Closing MultiplicativeWeights Outcome ReusableHoldout Run Status named_run",
+    "holdout": (
+        "Answer Challenge Closing MultiplicativeWeights Outcome Price Prices ReusableHoldout Run "
+        "Status named_run"
+    ),
     "mechanisms": (
         "EffectiveRounds GaussianMechanism Ladder LaplaceMechanism Patience Sealed SparseVector "
         "Thresholdout"

@@ -6,12 +6,12 @@ import sys
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import torch_holdout
-from torch_holdout._shared.files import ledger_url, writable
+from torch_holdout._shared.files import ledger_url, ledgers_here, writable
 from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
@@ -42,7 +42,8 @@ First:
 
 With a ledger, the file a guarded run leaves behind:
   torch-holdout status {ledger:<38} budget left, and what the values are worth
-  torch-holdout report {ledger:<38} the same as a page for people
+  torch-holdout prices {ledger:<38} what the next run would say and be worth
+  torch-holdout report {ledger:<38} all of it as a page for people
   torch-holdout verify {ledger:<38} whether anything was edited or lost
   torch-holdout close {ledger:<39} end it for good, and see every value
 
@@ -53,19 +54,12 @@ torch-holdout COMMAND --help explains a command; --install-completion sets up th
 """
 
 
-def _ledgers_here(typed: str = "") -> list[str]:
-    """List the files in a folder that may be ledgers."""
-    folder = Path(typed) if typed.endswith("/") else Path(typed).parent
-    files = sorted(folder.glob("*.db")) if folder.is_dir() else []
-    return [str(path) for path in files if str(path).startswith(typed)]
-
-
 LedgerPlace = Annotated[
     str,
     typer.Argument(
         metavar="LEDGER",
         help="A ledger file, or its URL.",
-        autocompletion=_ledgers_here,
+        autocompletion=ledgers_here,
         hidden=True,  # explained by each command: a list of arguments would show Python's type
     ),
 ]
@@ -76,6 +70,13 @@ Failure = Annotated[
 AccountName = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the account of this name.")
 ]
+
+
+def _print(text: str, content: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(content)
+    else:
+        typer.echo(text)
 
 
 def _version(wanted: bool) -> None:
@@ -92,7 +93,7 @@ def _root(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        ledger = next(iter(_ledgers_here()), "holdout.db")
+        ledger = next(iter(ledgers_here()), "holdout.db")
         steps = _FIRST_STEPS.format(version=torch_holdout.__version__, ledger=ledger)
         typer.echo(steps, nl=False)
 
@@ -212,38 +213,43 @@ def status(
     LEDGER is the file that a guarded run leaves behind, or its URL. Holdouts are shown with their
     certificates; so are the accounts of training records.
     """
-    from torch_holdout.holdout.closed_values import published
     from torch_holdout.ledger import Ledger
-    from torch_holdout.prediction.status import records_status
-    from torch_holdout.report.summary import chosen, reading_of
+    from torch_holdout.report.console import status_content
+
+    with plainly():
+        shown = status_content(Ledger(ledger_url(ledger), reads_only=True), name, failure)
+    _print(*shown, as_json)
+
+
+@app.command()
+def prices(
+    ledger: LedgerPlace,
+    name: AccountName = None,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Evaluations of the next run; else as many as planned."),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Patience of the next run; else bounds for any."),
+    ] = None,
+    failure: Failure = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the next run would say and be worth; charges nothing.
+
+    Example: torch-holdout prices holdout.db
+
+    LEDGER is the file that a guarded run leaves behind, or its URL. There is a price for each
+    choice of what a sealed run shows; of a holdout that answers with values, for a release.
+    """
+    from torch_holdout.ledger import Ledger
+    from torch_holdout.report.console import prices_content
 
     with plainly():
         opened = Ledger(ledger_url(ledger), reads_only=True)
-        holdouts, records = chosen(opened, name)
-        stated = []
-        for account in holdouts:
-            own = reading_of(opened, account)
-            closing = published(opened, account, own, failure)
-            stated.append((own.status, own.certificate(failure), closing))
-        charged = [
-            records_status(opened.records_summary(account, check=True), opened.address)
-            for account in records
-        ]
-    if as_json:
-        shown = [
-            asdict(state) | {"certificate": asdict(claim), "closing": closing and asdict(closing)}
-            for state, claim, closing in stated
-        ]
-        records_shown = list(map(asdict, charged))
-        print_json({"ledger": opened.address, "holdouts": shown, "records": records_shown})
-    elif stated or charged:
-        lines = []
-        for state, claim, closing in stated:  # a sealed holdout's certificate is about closing
-            parts = (state, None if closing and closing.runs else claim, closing)
-            lines.append("\n".join(str(part) for part in parts if part is not None))
-        typer.echo("\n\n".join([*lines, *map(str, charged)]))
-    else:
-        typer.echo("The ledger has no account yet.")
+        shown = prices_content(opened, name, failure, evaluations, patience)
+    _print(*shown, as_json)
 
 
 @app.command()
@@ -347,10 +353,7 @@ def close(
             if not yes:
                 require_confirmation("Close it for good?")
         closing = close_account(Ledger(url), account, exact=wanted, failure=failure)
-    if as_json:
-        print_json(asdict(closing))
-    else:
-        typer.echo(str(closing))
+    _print(str(closing), asdict(closing), as_json)
 
 
 @app.command()

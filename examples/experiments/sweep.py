@@ -1,9 +1,10 @@
-"""A sweep on labels that are coin flips: what a raw holdout claims, and what a guarded one does.
+"""A sweep on labels that are coin flips: what a raw holdout claims, and what guarded ones do.
 
 Twenty models are blended, and Optuna tunes the weights of the blend on the holdout. The labels are
 coin flips, so every blend is right half of the time on new examples. On the raw holdout the sampler
 finds out which models happen to agree with the labels and the best value climbs; through the door
-almost every answer is "as before", so there is nothing to climb.
+almost every answer is "as before", so there is nothing to climb. Sealed, the sampler climbs on a
+display, whose labels are other coins, and the holdout says at closing what that was worth.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from torch_holdout._noise.fixed import fixed_integers, normal_numbers
 from torch_holdout._shared.checks import require_whole
 from torch_holdout.tuning.optuna import Claim, claim, reask, sharing
 
-MODELS, FRESH = 20, 20_000
+MODELS, FRESH, DISPLAY = 20, 20_000, 1000
 BUDGET = 10
 STATISTIC = "val_acc"
 # Five standard deviations of an accuracy on 2,000 coin flips: it takes a real change to be told.
@@ -35,7 +36,7 @@ class Sweep:
         released: Whether that was a release; all of them on a raw holdout.
         claimed: The best accuracy that is claimed.
         fresh: What the winner has on examples that decided nothing.
-        claim: The guarded study's claim, with its interval.
+        claim: The guarded or sealed study's claim, with its interval.
         again: The winner's value when it was asked once more.
         spent: Releases.
     """
@@ -60,6 +61,11 @@ class Coins:
         labels = fixed_integers(2, (size + FRESH,), 2 * seed + 1)
         self.holdout = (scores[:size], labels[:size])
         self.fresh = (scores[size:], labels[size:])
+        other = 10**6 + 2 * seed
+        self.display = (
+            normal_numbers((DISPLAY, MODELS), other),
+            fixed_integers(2, (DISPLAY,), other + 1),
+        )
 
 
 @final
@@ -146,6 +152,45 @@ def guarded_sweep(
         claim=best,
         again=again,
         spent=holdout.status().releases,
+    )
+
+
+def sealed_sweep(coins: Coins, *, trials: int, seed: int) -> Sweep:
+    """Tune on a display, with every evaluation of the holdout sealed; close it, and claim the best.
+
+    Example:
+        >>> found = sealed_sweep(Coins(size=200, seed=0), trials=5, seed=0)
+        >>> found.claim.low < 0.5 < found.claim.high, len(found.told)
+        (True, 5)
+    """
+    holdout = th.ReusableHoldout(
+        "memory://",
+        name="coins",
+        size=coins.size,
+        statistics={STATISTIC: th.ZeroOne()},
+        mechanism=th.Sealed(evaluations=1),
+        budget=trials,
+    )
+
+    def objective(trial: optuna.Trial) -> float:
+        with sharing(trial, holdout, display="display_acc") as shared:
+            blend = _blend(trial).eval()
+            sums = holdout.accumulator(STATISTIC)
+            sums.update(blend(coins.holdout[0]) == coins.holdout[1])
+            shared.evaluate({STATISTIC: sums}, query=f"trial {trial.number}", step=0)
+            shared.report(_accuracy(blend, coins.display), step=0)
+            return float(shared.value)
+
+    study = _study(objective, trials, seed)
+    holdout.close()
+    best = claim(study, holdout)
+    winner = study.trials[int(best.trial)]
+    return Sweep(
+        told=tuple(float(trial.values[0]) for trial in study.get_trials(deepcopy=False)),
+        released=(False,) * trials,
+        claimed=best.value,
+        fresh=_accuracy(_blend(winner), coins.fresh),
+        claim=best,
     )
 
 

@@ -7,7 +7,7 @@ seeds would refute it although nothing is wrong.
 from functools import cache
 
 import pytest
-from experiments.sweep import BUDGET, Coins, guarded_sweep, raw_sweep
+from experiments.sweep import BUDGET, Coins, guarded_sweep, raw_sweep, sealed_sweep
 from experiments.sweep_picture import draw
 
 SIZE, TRIALS, SEEDS = 2000, 100, 3
@@ -61,3 +61,14 @@ def test_the_winner_was_asked_again_and_the_ledger_paid_for_it():
 def test_both_are_drawn(tmp_path):
     draw(*sweeps(0), tmp_path / "sweep.png", size=SIZE)
     assert (tmp_path / "sweep.png").stat().st_size > 20_000
+
+
+def test_a_sealed_study_climbs_on_its_display_and_claims_what_that_was_worth():
+    """The display's best is 0.58 of 1,000 coins; the holdout's interval has 0.5, which it misses
+    at 5 % at most: with a fixed seed that does not happen by chance.
+    """
+    found = sealed_sweep(Coins(SIZE, 0), trials=TRIALS, seed=0)
+    assert max(found.told) > 0.53
+    assert found.claim.low <= 0.5 <= found.claim.high
+    assert found.claim.high - found.claim.low < 0.12
+    assert abs(found.fresh - 0.5) < 0.02

@@ -1,7 +1,9 @@
 """No value of an open run leaves: by a text, an object, a log, a frame, a size or a statement."""
 
+import hashlib
 import io
 import logging
+import math
 import pickle
 import sqlite3
 import traceback
@@ -12,12 +14,14 @@ import pytest
 import sqlalchemy as sa
 import torch
 import torch_holdout as th
+from torch_holdout.holdout import challenges
 from torch_holdout.holdout.passes import OpenedRun
 from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.ledger.verify import verify
 from torch_holdout.report import content, page, rows, summarise
 
+from support.builders.sealed_logs import events_of
 from support.oracles.leaks import raw_hits
 
 SIZE, LEVELS = 97, 65536
@@ -203,7 +207,7 @@ def test_better_and_worse_passes_do_the_same_work(tmp_path):
 
 
 def bytes_below(path):
-    return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
+    return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()) if file.is_file())
 
 
 def reference_in(path):
@@ -245,3 +249,129 @@ def test_sums_are_gone_from_the_file_when_a_run_is_given_up_for_free(path):
     assert squares in bytes_below(path)
     run.give_up()
     assert squares not in bytes_below(path)
+
+
+def challenged(holdout, epoch, **more):
+    return holdout.challenge("err", values_of(epoch), query=f"weights {epoch}", **more)
+
+
+def test_nothing_raw_is_in_what_a_challenge_gives(path, logged, capfd, monkeypatch):
+    inside = []
+    paired = challenges.Contest.paired
+
+    def looked_at(self, *levels):
+        found = paired(self, *levels)
+        inside.extend([repr(self), repr(found), f"{found}"])
+        return found
+
+    monkeypatch.setattr(challenges.Contest, "paired", looked_at)
+    holdout = account(path, runs=8)
+    given = [challenged(holdout, epoch, rule="margin") for epoch in range(4)]
+    differences = [
+        int(((values_of(a) * LEVELS).round() - (values_of(b) * LEVELS).round()).sum())
+        for a in range(4) for b in range(4) if a != b
+    ]  # fmt: skip
+    ledger = Ledger(f"sqlite:///{path}")
+    report = summarise(ledger)
+    seen = {
+        "given": [repr(given), *map(str, given), [asdict(g) for g in given], pickle.dumps(given)],
+        "status": [str(holdout.status()), asdict(holdout.status())],
+        "certificate": [str(holdout.certificate()), asdict(holdout.certificate())],
+        "pickle": pickle.dumps(holdout),
+        "report": [*everything(report, depth=9), page(report), content(report), *rows(ledger)],
+        "verify": everything(verify(f"sqlite:///{path}")),
+        "events": [str(event) for event in events_of(holdout)],
+        "inside": inside,
+        "logs": logged.getvalue(),
+        "printed": list(capfd.readouterr()),
+    }
+    assert len(inside) == 9
+    assert not {name for name, each in seen.items() if raw_hits(each, RAW + differences)}
+
+
+def test_a_ledger_has_no_levels_and_no_digest_of_them(path):
+    """Levels of zeros and ones are guessed by trying: a digest without a key would be an answer."""
+    holdout = account(path, runs=4)
+    challenged(holdout, 0)
+    (file,) = path.parent.glob("holdout.db.challenges/*/*.levels")
+    levels = (values_of(0) * LEVELS).round().long()
+    kept = file.read_bytes()
+    guesses = [levels.to(kind).numpy().tobytes() for kind in (torch.int32, torch.int64)]
+    assert guesses[0] in kept  # the search finds them where they are
+    stored = bytes_below(path)
+    for guess in [*guesses, kept]:
+        digest = hashlib.sha256(guess)
+        assert guess[:64] not in stored
+        assert digest.digest() not in stored
+        assert digest.hexdigest().encode() not in stored
+    assert kept[:32] not in stored
+    assert kept[:32] not in [hashlib.sha256(guess).digest() for guess in guesses]
+
+
+@pytest.mark.parametrize("place", [(SealedRuns, "say"), (challenges.Contest, "paired")])
+def test_an_error_inside_a_challenge_takes_nothing_along(path, monkeypatch, place):
+    holdout = account(path, runs=4)
+    challenged(holdout, 0)
+    first = [float(values_of(1)[k]) for k in range(5)]
+
+    def broken(self, *arguments, **more):
+        raise RuntimeError(f"{arguments} {more} {RAW}")
+
+    monkeypatch.setattr(*place, broken)
+    with pytest.raises(th.HoldoutError) as caught:
+        challenged(holdout, 1)
+    error, texts = caught.value, []
+    while error is not None:
+        texts += [str(error), repr(error.args)]
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if "torch_holdout" in frame.f_code.co_filename:
+                texts += [repr(local) for local in frame.f_locals.values()]
+        error = error.__cause__ or error.__context__
+    assert raw_hits(texts, RAW + first) == []
+    monkeypatch.undo()
+    assert holdout.budget_left == 3  # nothing of the failed one was kept
+    assert challenged(holdout, 1).number == 2
+
+
+def watched_challenges(path, wrong):
+    """For each challenge: its statements, how much was written, and which calls touch files."""
+    holdout = account(path, runs=len(wrong))
+    holdout.status()
+    found, statements = [], []
+
+    def note(connection, cursor, statement, parameters, context, many):
+        statements.append(statement)
+
+    sa.event.listen(holdout._ledger._connected, "before_cursor_execute", note)
+    reader = sqlite3.connect(path)
+    reader.execute("SELECT count(*) FROM th_holdouts").fetchone()
+    log = path.with_name(f"{path.name}-wal")
+    told = []
+    for number, count in enumerate(wrong):
+        statements.clear()
+        before = log.stat().st_size if log.exists() else 0
+        errors = (torch.arange(SIZE) < count).float()
+        told.append(holdout.challenge("err", errors, query=f"{number}", rule="margin").kept)
+        left = len(list(path.parent.glob(f"{path.name}.challenges/*/*")))
+        found.append((list(statements), log.stat().st_size - before, left))
+    reader.close()
+    return told, found
+
+
+def test_kept_and_reverted_challengers_do_the_same_work(tmp_path):
+    course = [50, 40, 30, 20, 10]
+    kept, falling = watched_challenges(tmp_path / "one.db", course)
+    reverted, rising = watched_challenges(tmp_path / "other.db", [97 - wrong for wrong in course])
+    assert (kept[1:], reverted[1:]) == ([True] * 4, [False] * 4)
+    assert falling == rising
+    assert all(written > 0 and left == 1 for _, written, left in falling)
+
+
+def test_no_error_of_a_challenge_depends_on_a_value(path):
+    """Values that an analyst makes from what is right: the same answer or refusal for all."""
+    holdout = account(path, runs=20)
+    challenged(holdout, 0)
+    right = values_of(0) > 0.5
+    for number, odd in enumerate((math.nan, math.inf, -math.inf, 1e30, -7.0)):
+        told = holdout.challenge("err", torch.where(right, odd, 0.9), query=f"{number}")
+        assert told.kept is False

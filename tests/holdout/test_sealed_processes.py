@@ -2,10 +2,12 @@
 
 import itertools
 import math
+import os
 import random
 from multiprocessing import get_context
 
 import pytest
+import sqlalchemy as sa
 import torch
 import torch_holdout as th
 from torch_holdout.ledger.verify import verify
@@ -97,4 +99,73 @@ def test_eight_processes_begin_exactly_three_runs(url):
     assert (len(status.runs), status.budget_left) == (3, 0)
     kinds = [event["kind"] for event in events_of(account(url, 3))]
     assert kinds.count("begin") == 3
+    assert not verify(url).findings
+
+
+def ended_runs(url):
+    """An account with three ended runs, and the ids of them."""
+    holdout, marks = account(url, 4), []
+    for number, errors in enumerate((9, 4, 7)):
+        with holdout.run() as run:
+            evaluate(holdout, run, errors, number)
+        marks.append(run.id)
+    return holdout, marks
+
+
+def evaluate(holdout, run, errors, query):
+    sums = holdout.accumulator("err")
+    sums.update(torch.arange(SIZE) < errors)
+    run.evaluate({"err": sums}, query=f"{query}")
+
+
+def ask(url, mark, ready, results):
+    holdout = account(url, 4)
+    run = holdout.run(resume=mark)
+    ready.wait()
+    results.put((run.record(), holdout.winner()))
+
+
+def test_a_question_of_several_processes_is_said_and_charged_once(url):
+    holdout, marks = ended_runs(url)
+    ready, results = context.Barrier(4), context.Queue()
+    processes = [context.Process(target=ask, args=(url, marks[1], ready, results)) for _ in "1234"]
+    for process in processes:
+        process.start()
+    assert [results.get(timeout=120) for _ in processes] == [(True, 2)] * 4
+    for process in processes:
+        process.join(60)
+    symbols = [event["kind"] for event in events_of(holdout)[9:]]
+    assert sorted(symbols) == ["record", "winner"]
+    evaluate(holdout, holdout.run(), 1, "later")
+    said = events_of(holdout)[-1]["nats"]
+    assert math.isclose(said, math.log(2) + math.log(3), abs_tol=1e-12)
+    assert not verify(url).findings
+
+
+def ask_and_die(url, mark, committed):
+    """Ask for a record bit, and die in the commit: before it is made, or before it returns."""
+    run = account(url, 4).run(resume=mark)
+    commit = sa.Connection.commit
+
+    def last(connection):
+        if committed:
+            commit(connection)
+        os._exit(9)
+
+    sa.Connection.commit = last
+    run.record()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_bit_that_was_not_shown_is_said_again_for_one_price(url, committed):
+    holdout, marks = ended_runs(url)
+    process = context.Process(target=ask_and_die, args=(url, marks[2], committed))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 9
+    assert sum(event["kind"] == "record" for event in events_of(holdout)) == committed
+    assert not holdout.run(resume=marks[2]).record()
+    [symbol] = [event for event in events_of(holdout) if event["kind"] == "record"]
+    evaluate(holdout, holdout.run(), 1, "later")
+    assert events_of(holdout)[-1]["nats"] == symbol["nats"] > 0
     assert not verify(url).findings

@@ -6,7 +6,7 @@ from torch_holdout.report import summarise, write
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.reports import Retold, charged_records, empty, hostile_names, several_runs
-from support.builders.sealed import sealed_runs
+from support.builders.sealed import months_of_runs, sealed_runs
 from support.machines.browser import THEMES, WIDTHS, chromium, problems
 
 __all__ = ["chromium"]
@@ -33,6 +33,10 @@ def sealed(url):
     sealed_runs(url)
 
 
+def one_sealed_run(url):
+    months_of_runs(url, runs=1)
+
+
 def closed(url):
     sealed_runs(url)[0].close()
     several_runs(
@@ -42,6 +46,8 @@ def closed(url):
 
 LEDGERS = {
     "sealed runs": (sealed, 0),
+    "one sealed run": (one_sealed_run, 0),
+    "months of sealed runs": (months_of_runs, 0),
     "closed": (closed, 6),
     "several runs": (several, 3),
     "exhausted": (exhausted, 2),

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import pytest
 import torch_holdout as th
 from markupsafe import escape
+from torch_holdout._shared.text import up
 from torch_holdout.cli import app
 from torch_holdout.ledger import Ledger
 from torch_holdout.report import content, page, paragraph, rows, summarise
@@ -22,8 +23,17 @@ from torch_holdout.report.verdict import headline, not_promised, verdict
 from typer.testing import CliRunner
 
 from support.builders.holdouts import ask, make_holdout
-from support.builders.reports import HOSTILE, several_runs
-from support.builders.sealed import curve, evaluate, make_sealed, passes, play, sealed_runs
+from support.builders.reports import HOSTILE, Retold, several_runs
+from support.builders.sealed import (
+    curve,
+    evaluate,
+    make_sealed,
+    months_of_runs,
+    passes,
+    play,
+    sealed_runs,
+)
+from support.builders.sealed_logs import events_of
 
 
 def call(*arguments):
@@ -72,8 +82,10 @@ class TestOpen:
         holdout = report_of(opened)
         assert headline(holdout).startswith("2 runs left; 29 evaluations in 3 runs, sealed;")
         text = plain(page(summarise(Ledger(f"sqlite:///{opened}"))))
-        assert "1 baseline stopped by patience at pass 12 12 12 9" in text
-        assert "3 wide + dropout open 5 5 not said" in text
+        assert re.search(
+            r"1 baseline .* stopped by patience at pass 12, best evaluation 9 12", text
+        )
+        assert re.search(r"3 wide \+ dropout .* open last .* not stopped in 5 passes 5", text)
         assert "Runs left 2 of 5" in text
         assert "Decisions have cost" in about(holdout, "Decisions")
         assert "by 2 runs that patience has stopped" in about(holdout, "Decisions")
@@ -87,25 +99,26 @@ class TestOpen:
     def test_what_the_next_evaluation_pays_is_what_it_then_pays(self, tmp_path):
         url = f"sqlite:///{tmp_path}/holdout.db"
         holdout, run = sealed_runs(url)
-        new, of_open = report_of(tmp_path / "holdout.db").upcoming
-        assert (new.run, new.evaluation, of_open.run, of_open.evaluation) == (None, 1, 3, 6)
+        prices = report_of(tmp_path / "holdout.db").prices
+        (of_open,) = prices.open_runs
+        assert (of_open.run, of_open.evaluation) == (3, 6)
         evaluate(run, holdout, 5, 0.24)
         with sqlite3.connect(tmp_path / "holdout.db") as connection:
             last = "SELECT nats FROM th_run_events ORDER BY position DESC LIMIT 1"
             (paid,) = connection.execute(last).fetchone()
         connection.close()
-        assert paid == pytest.approx(of_open.pays, abs=1e-12)
-        # The new run also pays for the silence of the open one.
-        assert new.pays - of_open.pays == pytest.approx(holdout.status().nats["open"], rel=0.5)
+        assert paid == of_open.pays
+        # A new run also pays for the silence of the open one.
+        assert prices.said - of_open.pays == pytest.approx(holdout.status().nats["open"], rel=0.5)
         # A distance of the certificate, which is Hoeffding's: closing is narrower.
         value = holdout.close().curve("val_loss", 3)[5]
-        assert value.high - value.low < 2 * of_open.distances["val_loss"]
+        assert value.high - value.low < 2 * of_open.worth.by_statistic["val_loss"]
 
     def test_no_next_evaluation_where_none_can_come(self):
         holdout = make_sealed("memory://no-next", budget=1)
         play(holdout, "alone", 0.3)
         (report,) = summarise(Ledger("memory://no-next")).holdouts
-        assert report.upcoming == ()
+        assert (report.prices.next, report.prices.choices) == (None, {})
         assert headline(report).startswith("No runs left of 1;")
         assert about(report, "Next") is None
 
@@ -166,6 +179,78 @@ class TestOpen:
         assert set(found["nats"]) == {"stopped", "open"}
 
 
+class TestMonths:
+    """Sixty runs over weeks, and one."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def months(cls):
+        holdout = months_of_runs("memory://months")
+        return holdout, summarise(Retold("memory://months"))
+
+    def test_runs_are_listed_with_their_times_the_latest_first(self, months):
+        _, report = months
+        runs = report.holdouts[0].runs
+        assert [run.status.number for run in runs] == list(range(60, 0, -1))
+        times = [(run.begun_at, run.last_at, run.ended_at) for run in runs]
+        assert times == sorted(times, reverse=True)
+        text = plain(page(report))
+        assert "60 runs, 3 Mar to 30 Apr 2026, the latest first." in text
+        assert "60 width 448, lr 0.003 30 Apr 2026, 03:00 30 Apr 2026, 10:03 nothing 2 0" in text
+        assert "48 earlier runs" in text
+
+    def test_the_ledger_has_the_times(self):
+        holdout, _ = sealed_runs("memory://times")
+        times = holdout._ledger.run_times(holdout._attached())
+        events = events_of(holdout)
+        for number in (1, 2, 3):
+            own = {event["kind"]: event["asked_at"] for event in events if event["run"] == number}
+            found = times[number]
+            assert (found.begun_at, found.last_at) == (own["begin"], own["evaluate"])
+            assert found.ended_at == own.get("stop")
+        assert set(times) == {1, 2, 3}
+
+    def test_what_was_said_on_request(self, months):
+        holdout, report = months
+        text = plain(page(report))
+        bits = [run.record for run in holdout.status().runs]
+        assert {True, False, None} == set(bits)
+        for run in report.holdouts[0].runs[:-1]:  # the first one was a record for certain
+            said = {True: "a record", False: "no record"}.get(run.status.record)
+            assert said is None or run.said.endswith(said)
+            assert (run.nats > run.status.nats) == (said is not None)
+        assert report.holdouts[0].runs[-1].said == "nothing"
+        whole = math.fsum(run.nats for run in report.holdouts[0].runs)
+        assert whole + math.log(60) == pytest.approx(holdout.prices().said)
+        assert re.search(r"the holdout has named run \d+ of 60 \(4\.1 nats\)\.", text)
+        assert "by record bits" in about(report.holdouts[0], "Decisions")
+        assert "by naming the best run" in about(report.holdouts[0], "Decisions")
+        assert "by 7 runs ended by hand" in about(report.holdouts[0], "Decisions")
+
+    def test_every_price_is_on_the_page(self, months):
+        holdout, report = months
+        prices = report.holdouts[0].prices
+        assert prices == holdout.prices()
+        text = plain(page(report)).replace("&#39;", "'")
+        for price in prices.choices.values():
+            last = price.last.by_statistic["val_acc"]
+            shown = f"{price.words} {price.nats_text} val_loss"
+            assert shown in text
+            ratio = ("at most " if price.is_bound else "") + up(price.last.ratio)
+            assert f"val_acc &plusmn;{up(last)} {ratio} times a fresh query" in text
+        assert "Worth of the last of 20 runs, all like it" in text
+        (found,) = content(report)["holdouts"]
+        assert found["prices"]["choices"]["winner"]["nats"] == prices.choices["winner"].nats
+
+    def test_one_run(self):
+        holdout = months_of_runs("memory://month", runs=1)
+        text = plain(page(summarise(Retold("memory://month"))))
+        assert "1 run, 3 Mar 2026, 08:30 to 15:33 UTC. A run says" in text
+        assert "earlier run" not in text
+        assert "has named run 1 of 1 (0 nats)" in text
+        assert holdout.prices().choices["record"].nats > 0
+
+
 class TestClosed:
     def test_json_has_every_value_with_its_interval(self, closed):
         path, closing = closed
@@ -203,7 +288,7 @@ class TestClosed:
         assert headline(holdout) in text.replace("&#39;", "'")
         for heading in ("Closed", "Best val_loss", "Best val_acc", "Runs told apart", "Decisions"):
             assert about(holdout, heading)
-        assert "3 wide + dropout never ended" in text
+        assert re.search(r"3 wide \+ dropout .{,40} never last evaluated", text)
         assert text.count("the best ") >= 2
 
     def test_the_status_shows_the_closing_instead_of_a_certificate(self, closed):
@@ -246,8 +331,8 @@ class TestClosed:
             with holdout.run(name=f"trial {number}") as run:
                 run.evaluate(passes(holdout, val_acc=0.5 + number / 400), query=f"{number}")
         text = plain(page(summarise(Ledger("memory://many"))))
-        assert "88 more runs" in text
-        assert "4 more runs left out here" in text
+        assert "88 earlier runs" in text
+        assert "4 earlier runs left out here" in text
         holdout.close()
         text = plain(page(summarise(Ledger("memory://many"))))
         assert "96 worse runs left out of the drawing" in text

@@ -386,6 +386,163 @@ def test_a_ladders_guess_makes_no_trial_look_like_the_best():
     assert claim(study, account).trial == "0"
 
 
+def test_a_ladders_guess_does_not_replace_the_trials_own_release():
+    account = make_holdout(mechanism=th.Ladder(step=0.01))
+    study = quiet_study(pruner=optuna.pruners.ThresholdPruner(lower=0.85))
+    counts = iter([45, 5, 6])
+
+    def body(trial, shared):
+        for step in range(3):
+            shared.report(ask(account, next(counts), f"{step}"), step)
+        return shared.value
+
+    trial = single(study, account, body)
+    assert (trial.state, trial.value) == (STATE.COMPLETE, claim(study, account).value)
+    assert trial.intermediate_values == {0: trial.value}
+
+
+def test_a_guess_is_told_within_the_range_and_prunes_nobody():
+    account = make_holdout(mechanism=th.Ladder(step=0.5))
+    study = quiet_study(pruner=optuna.pruners.ThresholdPruner(lower=0.1))
+    counts = iter([20, 5])
+
+    def body(trial, shared):
+        shared.report(ask(account, next(counts), f"{trial.number}"), 0)
+        return shared.value
+
+    single(study, account, body)
+    trial = single(study, account, body)
+    assert (trial.state, trial.value) == (STATE.COMPLETE, 0.0)
+
+
+# One question a trial
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_epochs": 2},
+        {"max_epochs": 1, "val_check_interval": 2},
+        {"max_epochs": -1, "max_steps": 9},
+        {
+            "max_epochs": None,
+            "check_val_every_n_epoch": None,
+            "val_check_interval": 3,
+            "max_steps": 9,
+        },
+    ],
+    ids=["epochs", "within an epoch", "steps", "by batches"],
+)
+def test_a_fit_that_would_ask_more_than_once_is_refused(namespace, options):
+    account, study = shared_account("memory://", budget=9), quiet_study()
+
+    def body(trial, shared):
+        own = guard_class(namespace)(account, prog_bar=False)
+        fit_loosely(
+            trainer([own, shared.pruning(own)], namespace, **options), accuracy_net(namespace)
+        )
+
+    with pytest.raises(InvalidArgumentError, match=r"one question per trial.*trainer\.validate"):
+        single(study, account, body, every=False)
+    told_at_once = options.get("max_epochs", 0) not in (-1, None)
+    assert account.status().queries == (0 if told_at_once else 1)
+
+
+def accuracy_net(namespace):
+    def step(self, batch, _):
+        return {"val_acc": self(batch[0]).argmax(1) == batch[1]}
+
+    return network(namespace, validation_step=step)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("way", ["last epoch", "validate", "both"])
+def test_a_trial_asks_once_when_it_is_trained(namespace, way):
+    account, study = shared_account("memory://", budget=9), quiet_study()
+
+    def body(trial, shared):
+        own = guard_class(namespace)(account, prog_bar=False)
+        every = 1 if way == "validate" else 3
+        run = trainer(
+            [own, shared.pruning(own)], namespace, max_epochs=3, check_val_every_n_epoch=every
+        )
+        net = accuracy_net(namespace)
+        if way == "validate":
+            run.fit(net, loader(drop_last=True))
+        else:
+            fit_loosely(run, net)
+        if way != "last epoch":
+            run.validate(net, loader(), verbose=False)  # after a fit that asked: a repeat
+        return shared.value
+
+    for _ in range(2):
+        single(study, account, body, every=False)
+    assert [trial.state for trial in study.trials] == [STATE.COMPLETE] * 2
+    assert account.status().queries == 2
+    assert {trial.value for trial in study.trials} == published(account)
+
+
+def test_a_second_answer_in_a_plain_loop_is_refused():
+    account, study = make_holdout(mechanism=EVERYTHING), quiet_study()
+
+    def body(trial, shared):
+        first = ask(account, 30, "a")
+        shared.report(first, 0)
+        shared.report(ask(account, 30, "a"), 1)  # a repeat is no question
+        shared.report(ask(account, 20, "b"), 2)
+
+    with pytest.raises(InvalidArgumentError, match="the second answer about 'val_acc'"):
+        single(study, account, body, every=False)
+
+
+def test_several_objectives_are_told_together():
+    account = make_holdout(
+        mechanism=EVERYTHING,
+        budget=9,
+        statistics={"val_acc": th.ZeroOne(), "val_loss": th.BoundedMean(0, 1)},
+    )
+    study = optuna.create_study(directions=["maximize", "minimize"])
+
+    def objective(trial):
+        with sharing(trial, account, ["val_acc", "val_loss"]) as shared:
+            count = 10 + 5 * trial.number
+            sums = {}
+            for name in account.statistics:
+                sums[name] = account.accumulator(name)
+                right = torch.arange(50) < count
+                sums[name].update(right if name == "val_acc" else 1.0 - right.double())
+            shared.report(account.release_all(sums, query=f"{trial.number}"), 0)
+            return shared.values
+
+    study.optimize(objective, n_trials=3)
+    assert [trial.state for trial in study.trials] == [STATE.COMPLETE] * 3
+    told_values = {value for trial in study.trials for value in trial.values}
+    assert told_values == published(account)
+    for name in account.statistics:
+        found = claim(study, account, name)
+        assert (found.trial, found.statistic) == ("2", name)
+    with (
+        pytest.raises(InvalidArgumentError, match=r"\['maximize', 'minimize'\]"),
+        sharing(quiet_study().ask(), account, ["val_acc", "val_loss"]),
+    ):
+        pass
+
+
+def test_an_answer_about_another_statistic_is_refused():
+    account = make_holdout(
+        mechanism=EVERYTHING, statistics={"val_acc": th.ZeroOne(), "val_loss": th.BoundedMean(0, 1)}
+    )
+    study = quiet_study()
+    with (
+        pytest.raises(InvalidArgumentError, match="which the study is about"),
+        sharing(study.ask(), account, "val_acc") as shared,
+    ):
+        shared.report({"val_loss": Answer(0.5, "release", 1, "release", 1)}, 0)
+
+
 def test_a_failed_trial_gets_no_new_noise_when_it_is_tried_again():
     account = make_holdout(mechanism=EVERYTHING)
     study = quiet_study(pruner=optuna.pruners.NopPruner())

@@ -1,16 +1,11 @@
 """Ray Tune on a local cluster of two workers: one budget, published values only."""
 
-import gc
 import json
 import math
-import os
-import sys
 import traceback
-import warnings
 from pathlib import Path
 
 import pytest
-import ray
 import torch_holdout as th
 from ray import tune
 from ray.tune.error import TuneError
@@ -20,6 +15,7 @@ from torch_holdout.tuning.ray import EXHAUSTED, claim, sharing
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.sweeps import EVERYTHING, shared_account
+from support.machines.ray_cluster import ray_cluster, sweep
 from support.oracles.leaks import raw_hits
 from support.programs.ray_trials import RAW, failing_trial, lightning_trial
 
@@ -29,38 +25,12 @@ METRIC = {"metric": "val_acc", "mode": "max"}
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    """Two workers of this machine, which import what the tests import."""
-    changes = {
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "OMP_NUM_THREADS": "1",
-    }
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in changes.items():
-            environment.setenv(name, value)
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Tune leaves files of its loggers open
-        gc.collect()
+    with ray_cluster():
+        yield
 
 
-def run(trainable, folder, space, *, scheduler=None, failures=0, samples=1):
-    tuner = tune.Tuner(
-        trainable,
-        param_space=space,
-        tune_config=tune.TuneConfig(**METRIC, scheduler=scheduler, num_samples=samples),
-        run_config=tune.RunConfig(
-            storage_path=str(folder / "ray"),
-            name="sweep",
-            verbose=0,
-            failure_config=tune.FailureConfig(max_failures=failures),
-        ),
-    )
-    return tuner.fit()
+def run(trainable, folder, space, **options):
+    return sweep(trainable, folder, space, **METRIC, **options)
 
 
 def reported(results):
@@ -85,14 +55,16 @@ def test_two_trials_release_exactly_the_budget_and_nothing_raw_is_written(tmp_pa
     account = shared_account(f"sqlite:///{tmp_path}/holdout.db", budget=3)
     space = {"lr": 0.1, "epochs": 4, "raw": True, "save": True, "seed": tune.grid_search([1, 2])}
     scheduler = ASHAScheduler(max_t=4, grace_period=4)
-    results = run(sharing(lightning_trial, account), tmp_path, space, scheduler=scheduler)
+    results = run(
+        sharing(lightning_trial, account, every=True), tmp_path, space, scheduler=scheduler
+    )
     assert [result.error for result in results] == [None, None]
     assert account.status().releases == 3
     assert len(reported(results)) == 3  # no stale value was reported
     assert set(reported(results)) <= published(account)
     assert any(said_exhausted(results))
     asked = account._ledger.answers(account._ledger.accounts()["val"])
-    assert all(answer.run.startswith("trial lightning_trial_") for answer in asked)
+    assert all(answer.run.startswith("sweep trial ") for answer in asked)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert {"result.json", "progress.csv", "checkpoint", "holdout.db"} <= {f.name for f in files}
     for file in files:
@@ -107,7 +79,9 @@ def test_population_based_training_reads_published_values_in_the_other_namespace
     scheduler = PopulationBasedTraining(
         perturbation_interval=1, hyperparam_mutations={"lr": tune.loguniform(1e-4, 1.0)}
     )
-    results = run(sharing(lightning_trial, account), tmp_path, space, scheduler=scheduler)
+    results = run(
+        sharing(lightning_trial, account, every=True), tmp_path, space, scheduler=scheduler
+    )
     assert [result.error for result in results] == [None, None]
     assert len(reported(results)) >= 8
     assert set(reported(results)) <= published(account)

@@ -94,3 +94,10 @@ def ledger_url(text: str) -> str:
             f"URL after sqlite:///."
         )
     return f"sqlite:///{quote(str(path))}"
+
+
+def ledgers_here(typed: str = "") -> list[str]:
+    """List the files in a folder that may be ledgers."""
+    folder = Path(typed) if typed.endswith("/") else Path(typed).parent
+    files = sorted(folder.glob("*.db")) if folder.is_dir() else []
+    return [str(path) for path in files if str(path).startswith(typed)]

@@ -6,10 +6,11 @@ import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from torch_holdout.errors import HoldoutError
 
+_Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _HERE = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -100,7 +101,7 @@ def errors_by_type(
     raise refusal(kind)
 
 
-def without_frames(action: Callable[..., _Result]) -> Callable[..., _Result]:
+def without_frames(action: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Return ``action`` so that its errors leave as they are, but without the frames below.
 
     For code that is called with raw tensors: frames keep arguments, and some loggers print them.
@@ -117,7 +118,7 @@ def without_frames(action: Callable[..., _Result]) -> Callable[..., _Result]:
     """
 
     @functools.wraps(action)
-    def bare(*arguments: Any, **named: Any) -> _Result:
+    def bare(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
         try:
             return action(*arguments, **named)
         except BaseException as error:

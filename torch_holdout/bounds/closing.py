@@ -64,13 +64,54 @@ def moments_interval(
         >>> round(low - 0.2, 6), round(high - 0.2, 6)
         (-0.009518, 0.009986)
     """
-    _require_sums(total, squares, units, resolution)
-    _require_bracket(bracket)
-    low = _moments_low(total, squares, units, resolution, bracket)
+    low = moments_low(total, squares, units, resolution, bracket)
     span = units * resolution
     mirrored = resolution * (span - 2 * total) + squares
-    beyond = _moments_low(span - total, mirrored, units, resolution, bracket)
+    beyond = moments_low(span - total, mirrored, units, resolution, bracket)
     return low, min(1.0, math.nextafter(1 - beyond, 2.0))
+
+
+@formula
+def moments_low(total: int, squares: int, units: int, resolution: int, bracket: float) -> float:
+    """Return the lower end of ``moments_interval`` alone, which misses with probability e^-c.
+
+    It is a rejected mu, close to the largest below the mean; 0 if none is found.
+
+    Example:
+        >>> facts = {"units": 10_000, "resolution": 10}  # mean .2, variance .04
+        >>> round(moments_low(20_000, 80_000, bracket=9.142722, **facts), 6)
+        0.190482
+    """
+    _require_sums(total, squares, units, resolution)
+    _require_bracket(bracket)
+    span = units * resolution
+    mean, variance = total / span, (units * squares - total**2) / span**2
+    # No bet wins more than n d^2 / (2 (v + d^2)) at a distance d from the mean, or lambda n d.
+    if total == 0 or units <= 2 * bracket:
+        return 0.0
+    unit_stake = math.sqrt(2 * bracket / units)
+    if unit_stake == 0:  # the failure allowed is 1
+        return mean
+    stakes = [unit_stake / deviation for deviation in _DEVIATIONS]
+
+    def rejected(mu: float) -> bool:
+        top, bottom = mu.as_integer_ratio()
+        distance = (total * bottom - top * span) / (span * bottom)
+        return _log_wealth(mu, distance, variance, units, stakes) >= bracket
+
+    nearest = math.sqrt(2 * bracket * variance / (units - 2 * bracket))
+    distance = max(nearest, bracket / (stakes[-1] * units), 1e-15 * mean)
+    inside, outside = mean, mean - distance
+    while outside > 1e-9 * mean and not rejected(outside):
+        inside, outside = outside, max(mean - 1.25 * (mean - outside), outside / 2)
+    if outside <= 1e-9 * mean:
+        return 0.0
+    while inside - outside > 1e-12 * (mean - outside):
+        middle = (inside + outside) / 2
+        if middle in (inside, outside):
+            break
+        inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
+    return outside
 
 
 @formula
@@ -129,38 +170,6 @@ def closing_interval(
     if kind == "mean" and squares is not None:
         return combined_interval(total, squares, units, resolution, bracket)
     return _widened(*kl_interval(total / (units * resolution), bracket / units), resolution)
-
-
-def _moments_low(total: int, squares: int, units: int, resolution: int, bracket: float) -> float:
-    """Return a rejected mu, close to the largest below the mean; 0 if none is found."""
-    span = units * resolution
-    mean, variance = total / span, (units * squares - total**2) / span**2
-    # No bet wins more than n d^2 / (2 (v + d^2)) at a distance d from the mean, or lambda n d.
-    if total == 0 or units <= 2 * bracket:
-        return 0.0
-    unit_stake = math.sqrt(2 * bracket / units)
-    if unit_stake == 0:  # the failure allowed is 1
-        return mean
-    stakes = [unit_stake / deviation for deviation in _DEVIATIONS]
-
-    def rejected(mu: float) -> bool:
-        top, bottom = mu.as_integer_ratio()
-        distance = (total * bottom - top * span) / (span * bottom)
-        return _log_wealth(mu, distance, variance, units, stakes) >= bracket
-
-    nearest = math.sqrt(2 * bracket * variance / (units - 2 * bracket))
-    distance = max(nearest, bracket / (stakes[-1] * units), 1e-15 * mean)
-    inside, outside = mean, mean - distance
-    while outside > 1e-9 * mean and not rejected(outside):
-        inside, outside = outside, max(mean - 1.25 * (mean - outside), outside / 2)
-    if outside <= 1e-9 * mean:
-        return 0.0
-    while inside - outside > 1e-12 * (mean - outside):
-        middle = (inside + outside) / 2
-        if middle in (inside, outside):
-            break
-        inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
-    return outside
 
 
 def _log_wealth(

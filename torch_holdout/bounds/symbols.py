@@ -38,6 +38,23 @@ def kt_price(ones: int, zeros: int) -> float:
 
 
 @formula
+def worst_kt_price(ones: int, zeros: int, more: int) -> float:
+    """Return the largest price that a sequence of bits can have after some more of them.
+
+    That is where ones and zeros are as equal as they can become.
+
+    Example:
+        >>> worst_kt_price(3, 0, more=1) == kt_price(3, 1)
+        True
+        >>> worst_kt_price(3, 0, more=7) == kt_price(5, 5)
+        True
+    """
+    require_whole("more", more, 0, _LARGEST)
+    later = min(max((zeros + more - ones) // 2, 0), more)
+    return kt_price(ones + later, zeros + more - later)
+
+
+@formula
 def rank_price(records: Sequence[bool], compared: Sequence[int]) -> float:
     r"""Return the price of record bits by the law of exchangeable runs: a record is 1 in r.
 
@@ -94,6 +111,44 @@ def record_price(records: Sequence[bool], compared: Sequence[int]) -> float:
     """
     ones = sum(map(bool, records))
     return record_mixture(rank_price(records, compared), ones, len(records) - ones)
+
+
+@formula
+def worst_record_price(rank: float, ones: int, zeros: int, compared: int, more: int) -> float:
+    r"""Return the largest price that a sequence of record bits can have after some more of them.
+
+    They cost most by the 1/r law if the records come last; by Krichevsky-Trofimov their order does
+    not matter. For k records both are concave in k, so the mixture is: the largest one is found by
+    bisection.
+
+    Args:
+        rank: The price of the bits so far by the 1/r law.
+        ones: How many of them were records.
+        zeros: How many were none.
+        compared: The number of runs compared for the next bit, 2 or more; one more for each later.
+        more: How many bits come.
+
+    Example:
+        >>> round(worst_record_price(0.0, 0, 0, compared=2, more=19), 2)
+        15.55
+        >>> every = [record_price([a, b], [2, 3]) for a in (True, False) for b in (True, False)]
+        >>> worst_record_price(0.0, 0, 0, compared=2, more=2) == max(every)
+        True
+    """
+    require_whole("compared", compared, 2, _LARGEST)
+    require_whole("more", more, 0, _LARGEST)
+
+    def price(records: int) -> float:
+        others = compared + more - records  # the first record's number of runs
+        falling = math.log(others - 1) - math.log(compared - 1)
+        rising = math.lgamma(compared + more) - math.lgamma(others)
+        return record_mixture(rank + falling + rising, ones + records, zeros + more - records)
+
+    low, high = 0, more
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if price(middle + 1) > price(middle) else (low, middle)
+    return price(low)
 
 
 @formula

@@ -8,7 +8,9 @@ from torch_holdout.bounds.certificate import position_bracket
 from torch_holdout.bounds.closing import closing_interval
 from torch_holdout.bounds.sealed_runs import evaluation_bracket
 from torch_holdout.errors import LedgerError
+from torch_holdout.holdout.challenge_results import said_challenges
 from torch_holdout.holdout.closing import ClosedRun, ClosedValue, Closing
+from torch_holdout.holdout.incumbents import forget_incumbents
 from torch_holdout.holdout.reading import AccountReading
 from torch_holdout.holdout.run_checks import shows_exactly, sums_are_gone
 from torch_holdout.holdout.run_results import outcome_of
@@ -39,6 +41,7 @@ def closed(
     stored = ledger.closing(account)
     if stored is None:
         raise LedgerError("Expected a closed account, but its closing was not written.")
+    forget_incumbents(ledger.address, account)
     if exact and not stored.exact:
         raise sums_are_gone()
     return stored
@@ -91,6 +94,7 @@ def closing_of(
             runs=tuple(runs),
             values=tuple(sorted(found, key=lambda v: (v.run, v.evaluation))),
             modes={name: statistic.mode for name, statistic in statistics.items()},
+            challenges=said_challenges(reading.summary.symbols),
             seeded=registered.seeded,
         )
 

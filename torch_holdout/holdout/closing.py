@@ -1,7 +1,7 @@
 """Closing: every curve becomes public, with an interval for each evaluation."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -12,7 +12,9 @@ from torch import nn
 from torch_holdout._shared.checks import require_instance, shown
 from torch_holdout._shared.text import confidence_text, counted, floor
 from torch_holdout.bounds.certificate import ASSUMPTIONS
+from torch_holdout.bounds.challenges import KEEP_FAILURE
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
+from torch_holdout.holdout.challenge_results import Challenge
 from torch_holdout.holdout.run_results import Outcome
 
 
@@ -86,6 +88,7 @@ class Closing:
         runs: Its sealed runs.
         values: All values, by run, evaluation and statistic.
         modes: Which direction is better, by statistic.
+        challenges: Who was kept in the place of whom, as it was said then.
         assumptions: What must be true.
         seeded: Whether noise came from a test seed.
 
@@ -113,6 +116,7 @@ class Closing:
     runs: tuple[ClosedRun, ...]
     values: tuple[ClosedValue, ...] = field(repr=False)
     modes: dict[str, str] = field(repr=False)
+    challenges: tuple[Challenge, ...] = field(default=(), repr=False)
     assumptions: tuple[str, ...] = field(default=ASSUMPTIONS, repr=False)
     seeded: bool = False
 
@@ -199,6 +203,8 @@ class Closing:
             many = f"all {len(self.values):,} intervals hold at once"
             hold = many if len(self.values) > 1 else "the interval holds"
             yield f"  with {confidence_text(self.failure)} confidence {hold}"
+        if self.challenges:
+            yield f"  {_keeps(self.challenges)}"
         for run in self.runs:
             yield f"  run {run.number}{f' ({run.name})' if run.name else ''}: {_ending(run)}"
 
@@ -216,6 +222,18 @@ class Closing:
             return self.best_of(run.statistic, number)
         curve = self.curve(run.statistic, number)
         return next((v for v in curve if v.evaluation == said), None)
+
+
+def _keeps(challenges: Sequence[Challenge]) -> str:
+    tested = [challenge for challenge in challenges if challenge.kept is not None]
+    kept = sum(bool(challenge.kept) for challenge in tested)
+    certified = [challenge for challenge in tested if challenge.rule == "certified"]
+    made = f"{kept} of {counted(len(tested), 'challenge')} kept"
+    if not certified:
+        return f"{made}; no single keep is certified"
+    confidence = confidence_text(KEEP_FAILURE)
+    which = "" if len(certified) == len(tested) else " of the certified ones"
+    return f"{made}; with {confidence} confidence, a statement of its own, none{which} falsely"
 
 
 def _place(value: ClosedValue) -> str:

@@ -15,7 +15,7 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
-from torch_holdout.bounds.certificate import SMALLEST_FAILURE, Certificate, Interval
+from torch_holdout.bounds.certificate import SMALLEST_FAILURE
 from torch_holdout.holdout.checks import (
     Question,
     Role,
@@ -32,14 +32,14 @@ from torch_holdout.holdout.closed_values import closed, closing_of
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.deciding import decided
 from torch_holdout.holdout.gathering import Reading, gather
-from torch_holdout.holdout.reading import AccountReading, own_interval
+from torch_holdout.holdout.public_facts import PublicFacts
 from torch_holdout.holdout.registration import Registration
-from torch_holdout.holdout.results import Answer, Status
+from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run_checks import account_closed
 from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.holdout.runs import current_run
 from torch_holdout.holdout.sealed_door import SealedDoor
-from torch_holdout.ledger import Ledger, Recorded
+from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
@@ -51,7 +51,7 @@ from torch_holdout.statistics import SealedSums, Statistic
 
 
 @final
-class ReusableHoldout(SealedDoor):
+class ReusableHoldout(SealedDoor, PublicFacts):
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
     The constructor validates. On first use the ledger is opened and the account is created, or
@@ -251,26 +251,6 @@ class ReusableHoldout(SealedDoor):
             key = query_key(self._registration.statistic(name), text)
             return self._repeated(account, name, key)
 
-    def status(self) -> Status:
-        """Return budget, counts and privacy: all of it public."""
-        return self._reading().status
-
-    def certificate(self, failure: float = 0.05) -> Certificate:
-        """Return how far the published values can be from the population, with the theorem."""
-        return self._reading().certificate(failure)
-
-    def intervals(self, failure: float = 0.05) -> list[Interval]:
-        """Return a confidence interval for each recorded answer, in ledger order.
-
-        All intervals of releases hold at once with probability ``1 - failure``, and so do all those
-        of guesses.
-        """
-        return self._reading().intervals(self._recorded(), failure).all()
-
-    def interval(self, answer: Answer, failure: float = 0.05) -> Interval:
-        """Return the confidence interval of one answer; exhausted and stale ones have none."""
-        return own_interval(answer, self._ledger, self._attached(), self.mechanism, failure)
-
     def __copy__(self) -> "ReusableHoldout":
         return self
 
@@ -298,12 +278,6 @@ class ReusableHoldout(SealedDoor):
             )
             self._registration = own.kept(self._ledger, self._account)
         return self._account
-
-    def _reading(self) -> AccountReading:
-        return AccountReading(self._ledger.summary(self._attached()), self.address, self.mechanism)
-
-    def _recorded(self) -> list[Recorded]:
-        return self._ledger.answers(self._attached())
 
     def _release_for(self, debit: Debit, name: str, sums: SealedSums, *, query: str) -> Answer:
         """Answer one query; another account pays its ``debit`` in the same transaction."""

@@ -22,6 +22,8 @@ from torch_holdout.bounds.certificate import (
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.sealed_certificate import RunFacts, certify_sealed
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
+from torch_holdout.holdout.prices import Prices
+from torch_holdout.holdout.pricing import Asked, SealedPricing, live_prices
 from torch_holdout.holdout.results import Answer, RunStatus, Status
 from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Ledger, Recorded, Summary
@@ -84,6 +86,9 @@ class AccountReading:
                 closed=summary.closed != "open",
                 nats=self._nats(),
                 runs=self._runs(),
+                prices=SealedPricing(summary, mechanism, Asked()).line
+                if isinstance(mechanism, Sealed)
+                else "",
                 epsilon=epsilon,
                 epsilon_spent=spent if in_epsilon and not math.isinf(epsilon) else math.inf,
                 rho_spent=None if in_epsilon else spent,
@@ -148,6 +153,14 @@ class AccountReading:
             if isinstance(self.mechanism, Sealed):
                 return self.sealed_certificate(self._facts(self.mechanism), failure)
             return certify_transcript(self.transcript, self.channels, failure)
+
+    def prices(self, asked: Asked) -> Prices:
+        """Return what the next run or release would cost and be worth."""
+        with self.readable():
+            summary, mechanism = self.summary, self.mechanism
+            if isinstance(mechanism, Sealed):
+                return SealedPricing(summary, mechanism, asked).prices
+            return live_prices(summary, mechanism, self.transcript, self.channels, asked)
 
     def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:
         """Return the confidence interval of one recorded answer."""

@@ -113,6 +113,7 @@ class Status:
         nats: What they have said, by their state; what was said on request, by its kind:
             ``"record"``, ``"winner"`` and ``"challenge"``.
         closed: Whether it was closed: nothing more can be asked.
+        prices: What the next sealed run would be worth, in words; ``holdout.prices()`` has all.
 
     Example:
         >>> import torch_holdout as th
@@ -147,6 +148,7 @@ class Status:
     runs: tuple[RunStatus, ...] = field(default=(), repr=False)
     nats: dict[str, float] = field(default_factory=dict, repr=False)
     closed: bool = False
+    prices: str = field(default="", repr=False)
     cost_per_release: dict[str, float] = field(repr=False)
     mechanism: dict[str, Any] = field(repr=False)
     statistics: dict[str, dict[str, Any]] = field(repr=False)
@@ -168,6 +170,8 @@ class Status:
                 currency = "epsilon" if self.rho_spent is None else "rho"
                 cost = _short(self.cost_per_release[name])
                 lines.append(f"    a release costs {currency} {cost} with its comparisons")
+        if self.prices:
+            lines.append(f"  {self.prices}")
         lines += self._data_lines()
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")

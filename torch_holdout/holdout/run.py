@@ -71,11 +71,13 @@ class Run:
         self._trial = trial = current_trial(public_mark(access.account))
         if trial is not None:
             name = trial.label
+        if trial is not None and resume is None:
             best = trial.best if stop is None and best is None else best
-            resume = trial.resumed() if resume is None else resume
+            resume = trial.resumed()
         self._rule = checked_rule(access.registration, stop, best)
         self._name = name
         self._mark = resume
+        self._number: int | None = None  # once it is known, the run is found without a search
         self._replays = 0  # passes of a resumed run that may come again
         if resume is None:
             self._require_a_share()
@@ -217,7 +219,7 @@ class Run:
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
         if self._trial is not None and self._mark is not None:
-            self._trial.took(self._mark)
+            self._trial.took(self._mark, passed.evaluation.number)
         return passed
 
     def _recall(self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint) -> None:
@@ -249,7 +251,7 @@ class Run:
         def decide() -> tuple[Passed, str]:
             readings = {n: ranks.reading(n, registration, asked) for n in ranks.names}
             sums = {n: Sums(each.total, each.squares) for n, each in readings.items()}
-            key = _query(registration, readings[ranks.names[0]].query)
+            key = evaluation_key(registration, readings[ranks.names[0]].query)
             with ledger.account(self._access.account, budget=registration.budget) as account:
                 opened = self._opened(account.runs)
                 passed = take(opened, sums, key)
@@ -265,7 +267,7 @@ class Run:
         access = self._access
         if runs.closed_at is not None:
             raise account_closed(access.registration.name)
-        run = runs.find(self._mark) if self._mark is not None else None
+        run = runs.find(self._mark, self._number) if self._mark is not None else None
         if run is None and self._mark is not None:
             raise unknown_run("in another ledger or account")
         if run is None:
@@ -274,6 +276,7 @@ class Run:
             run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
+        self._number = run.run
         return self._open(runs, run)
 
     def _open(self, runs: SealedRuns, run: StoredRun) -> OpenedRun:
@@ -321,7 +324,7 @@ class Run:
             raise no_runs_left(access.registration, runs, access.account)
 
 
-def _query(registration: Registration, query: str) -> str:
+def evaluation_key(registration: Registration, query: str) -> str:
     """Return the key of an evaluation: the weights, and the code of every statistic."""
     keys = (query_key(statistic, query) for statistic in registration.statistics.values())
     return hashlib.sha256(" ".join(keys).encode()).hexdigest()

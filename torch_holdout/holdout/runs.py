@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import final
 
 from torch_holdout._shared.checks import require_text
@@ -67,6 +68,7 @@ class TrialRun:
             new run takes their place, and they are given up where that is free.
         best: Which statistic decides what is best in a run that nothing stops; None: the first.
         begun: Called with a run's id once its first evaluation here is committed.
+        folder: Where a guard writes the weights of a run that has ended; None: as it would anyway.
 
     Attributes:
         runs: Ids of the runs that were evaluated here.
@@ -88,15 +90,18 @@ class TrialRun:
         goes_on: bool = False,
         best: str | None = None,
         begun: Callable[[str], None] | None = None,
+        folder: Path | None = None,
     ) -> None:
         require_text("label", label)
         self.account = account
         self.label = as_run_name(label)
         self.best = best
+        self.folder = folder
         self.runs: list[str] = []
         self._earlier = list(earlier)
         self._goes_on = goes_on
         self._begun = begun
+        self._evaluated: tuple[str, int] | None = None
 
     @property
     def replaced(self) -> tuple[str, ...]:
@@ -116,13 +121,19 @@ class TrialRun:
         """Return the id of a checkpoint's run if it is this trial's; it may be another's."""
         return run if run in self._earlier or run in self.runs else None
 
-    def took(self, run: str) -> None:
+    def took(self, run: str, evaluation: int) -> None:
         """Note that a run was evaluated: an earlier one, or one in the place of all of them."""
+        self._evaluated = (run, evaluation)
         if run not in self.runs:
             self.runs.append(run)
             self._earlier = []
             if self._begun is not None:
                 self._begun(run)
+
+    def evaluated(self) -> tuple[str, int] | None:
+        """Return the run and number of the last evaluation, once; None if there is no new one."""
+        last, self._evaluated = self._evaluated, None
+        return last
 
 
 @contextmanager

@@ -1,7 +1,17 @@
-"""What a sealed holdout is asked: runs, and which of them is best."""
+"""What a sealed holdout is asked: runs, which is best, and whether one model beats another."""
 
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._noise.streams import NoiseSource
 from torch_holdout._shared.checks import require_text
+from torch_holdout._shared.tracebacks import without_frames
+from torch_holdout.holdout.challenge_results import Challenge
+from torch_holdout.holdout.challenges import challenge
+from torch_holdout.holdout.incumbents import Folder
 from torch_holdout.holdout.registration import RegisteredHoldout
 from torch_holdout.holdout.run import Run
 from torch_holdout.holdout.run_access import RunAccess
@@ -52,6 +62,50 @@ class SealedDoor(RegisteredHoldout):
         if statistic is not None:
             self._registration.statistic(statistic)
         return ask(self._access(), lambda standings: standings.winner(statistic))
+
+    @without_frames  # which hold the values
+    def challenge(
+        self,
+        statistic: str,
+        values: Tensor | NDArray[Any],
+        *,
+        query: str | WeightsFingerprint,
+        rule: str = "certified",
+        margin: float = 0.0,
+        folder: Folder = None,
+    ) -> Challenge:
+        """Compare a model with the incumbent, example by example, and say keep or revert.
+
+        The first one is the incumbent. A challenge takes one of the budget's runs, and its bit is
+        paid by whatever is evaluated later; its value is shown at closing, with an interval.
+
+        Guarantee:
+            Under ``rule="certified"``, with 95 % confidence no challenger of the whole account was
+            kept that is not better in the population (``bounds.challenges``): by the exact sign
+            test for ``ZeroOne``, by moments of the differences for other means.
+
+        Args:
+            statistic: What is compared: a ``ZeroOne`` or ``BoundedMean``.
+            values: One value for each example: booleans or integers for ``ZeroOne``. Two models
+                are paired by position, so the order must always be the same; on several ranks
+                gather all of them first. NaN counts as the worse bound.
+            query: Text, or the weights' fingerprint. The same query is the same answer, free.
+            rule: ``"margin"`` keeps what is better on this holdout by more than ``margin``; it
+                claims nothing for a single keep, and pays the same bits.
+            margin: For ``rule="margin"``, in the statistic's units.
+            folder: Where the incumbent's values are kept (0600), to pair the next ones with; None:
+                beside an SQLite ledger, in memory for ``memory://``. If they are lost, the next
+                challenger is the new incumbent without a test.
+        """
+        return challenge(
+            self._access(),
+            statistic,
+            values,
+            query=query,
+            rule=rule,
+            margin=margin,
+            folder=folder,
+        )
 
     def _access(self) -> RunAccess:
         account = self._attached()

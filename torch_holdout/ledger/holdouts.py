@@ -1,5 +1,6 @@
 """Accounts of holdouts: what is recorded, what is read, and one inside a transaction."""
 
+import hmac
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, final
 
@@ -14,6 +15,7 @@ from torch_holdout.ledger.chains import first_link as first_link  # its path in 
 from torch_holdout.ledger.records import Debit, RecordsAccount
 from torch_holdout.ledger.registration import StoredRegistration
 from torch_holdout.ledger.run_events import LIVE, StoredRun, Sums
+from torch_holdout.ledger.same_data import ledger_key
 from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.ledger.statements import change
 from torch_holdout.ledger.symbols import Symbol
@@ -183,6 +185,11 @@ class Account:
     def budget_left(self) -> int:
         """How many releases may still be made."""
         return self.budget - self.releases
+
+    def keyed(self, content: bytes) -> bytes:
+        """Return a digest under the ledger's secret and the account's id, which tells nothing."""
+        marked = b"holdout " + str(self._row.account).encode() + b" " + content
+        return hmac.digest(ledger_key(self._connection), marked, "sha256")
 
     def find(self, statistic: str, query: str) -> Stored | None:
         """Return the first answer to a query, if it was asked before.

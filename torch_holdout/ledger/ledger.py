@@ -23,8 +23,8 @@ from torch_holdout.ledger.plans import require_makeable
 from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
-from torch_holdout.ledger.run_events import StoredRun
 from torch_holdout.ledger.run_replay import require_runs_fit
+from torch_holdout.ledger.runs_ledger import RunsLedger
 from torch_holdout.ledger.same_data import (
     KnownData,
     data_difference,
@@ -37,18 +37,15 @@ from torch_holdout.ledger.same_data import (
     stored_sketch,
 )
 from torch_holdout.ledger.sealed_runs import (
-    StoredClosing,
     has_events,
     how_closed,
-    read_closing,
     read_runs,
     read_symbols,
 )
-from torch_holdout.ledger.transactions import OpenLedger
 
 
 @final
-class Ledger(OpenLedger):
+class Ledger(RunsLedger):
     """The accounts behind one URL.
 
     With ``reads_only`` nothing is changed, not even the file of an older version, and a ledger
@@ -161,22 +158,6 @@ class Ledger(OpenLedger):
         """Read how many releases an account has made."""
         with self._transaction(reads_only=True) as connection:
             return int(self._row(connection, statements.RELEASES, account).releases)
-
-    def runs(self, account: str) -> list[StoredRun]:
-        """Return the sealed runs, in the order they were begun."""
-        with self._transaction(reads_only=True) as connection:
-            if self._version < schema.WITH_SEALED:
-                return []
-            row = self._row(connection, statements.HOLDOUT, account)
-            return read_runs(connection, row.id)
-
-    def closing(self, account: str) -> StoredClosing | None:
-        """Return what closing has published; None while the account is open."""
-        with self._transaction(reads_only=True) as connection:
-            if self._version < schema.WITH_SEALED:
-                return None
-            row = self._row(connection, statements.HOLDOUT, account)
-            return read_closing(connection, row.id)
 
     def answers(self, account: str) -> list[Recorded]:
         """Return the answers so far, oldest first."""

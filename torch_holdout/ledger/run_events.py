@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, final
 
 from torch_holdout.ledger.chains import first_link, public_mark
@@ -75,7 +76,7 @@ class StoredRun:
     def patience(self) -> Patience | None:
         """What stops it, if something does."""
         stop = self.rule["stop"]
-        return None if stop is None else Patience(**stop)
+        return None if stop is None else _patience(**stop)
 
     @property
     def statistic(self) -> str:
@@ -84,17 +85,34 @@ class StoredRun:
 
     def said(self, mechanism: Sealed) -> float:
         """Return what it has said so far, in nats; silence is a symbol too."""
-        if self.share is None:
+        if self.share is None or self.rule["stop"] is None:
             return 0.0
-        return mechanism.price(
-            state=self.state, passes=self.passes, patience=self.patience, best=self.best_pass
-        )
+        return _price(mechanism, self.state, self.passes, self.patience, self.best_pass)
 
     @classmethod
     def of_row(cls, row: Any) -> "StoredRun":
         """Read a row of the runs' table."""
         known = {name: row[name] for name in cls.__dataclass_fields__}
-        return cls(**known | {"rule": json.loads(row["rule"])})
+        known["rule"] = _rule(row["rule"])
+        return cls(**known)
+
+
+# An account may have thousands of runs, with a few rules and prices that come again and again.
+@lru_cache(maxsize=1024)
+def _rule(text: str) -> dict[str, Any]:
+    return dict(json.loads(text))
+
+
+@lru_cache(maxsize=1024)
+def _patience(**stop: Any) -> Patience:
+    return Patience(**stop)
+
+
+@lru_cache(maxsize=65536)
+def _price(
+    mechanism: Sealed, state: State, passes: int, patience: Patience | None, best: int | None
+) -> float:
+    return mechanism.price(state=state, passes=passes, patience=patience, best=best)
 
 
 class Sums(NamedTuple):

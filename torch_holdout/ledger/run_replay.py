@@ -1,13 +1,15 @@
 """The replay of sealed runs: whether events, prices, secrets and closing fit together."""
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from torch_holdout.errors import HoldoutError
+from torch_holdout.ledger.challenges import ReplayedChallenges
 from torch_holdout.ledger.registration import UNREADABLE, StoredRegistration
 from torch_holdout.ledger.replay import Chain, Problem, StoredRow, raise_first, stored_rows
 from torch_holdout.ledger.run_events import LIVE, Event, State, StoredRun
@@ -51,7 +53,8 @@ def run_problems(connection: sa.Connection, account: StoredRow) -> Iterator[Prob
     yield from _numbered(chain.end_problems(end.chain))
     if end.events != len(rows):
         yield None, "the number of events does not agree with the rows"
-    replayed = _Replay(account["budget"], _mechanism(account))
+    mechanism = _mechanism(account)
+    replayed = _Replay() if mechanism is None else _SealedReplay(account["budget"], mechanism)
     for row in rows:
         yield from _numbered((row["position"], text) for text in replayed.add(Event.of_row(row)))
     stored = [replace(run, label=None, weights=None) for run in read_runs(connection, own)]
@@ -80,23 +83,12 @@ def _mechanism(account: StoredRow) -> Sealed | None:
     return mechanism if isinstance(mechanism, Sealed) else None
 
 
-@dataclass
 class _Replay:
-    """The runs as their events make them."""
+    """An account as its events make it; one that is not sealed can only be closed."""
 
-    budget: int
-    mechanism: Sealed | None
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         self.runs: list[StoredRun] = []
-        self.sums: set[tuple[int, int, str]] = set()
-        self.queries: dict[tuple[int, int], str | None] = {}
-        self.first: dict[int, float | None] = {}  # what others had said at a run's beginning
-        self.symbols: dict[str, Symbol] = {}  # the latest of each kind
-        self.symbols_said = 0.0
-        self.recorded: set[int] = set()  # runs whose record bit was said
-        self.ended: list[int] = []  # in the order they ended
-        self.values: dict[tuple[int, str], int] = {}  # sums by run and statistic
+        self.sums: dict[int, set[tuple[int, str]]] = {}  # evaluations and statistics, by run
         self.is_closed = False
         self.closing: dict[str, Any] = {}
 
@@ -106,22 +98,40 @@ class _Replay:
             yield "it comes after closing"
         if event.kind == "close":
             self.is_closed, self.closing = True, event.content
-        elif self.mechanism is None:
-            yield "a run of a holdout that is not sealed"
-        elif event.kind in KINDS:
-            yield from self._say(event, self.mechanism)
         else:
-            yield from self._of_run(event, self.mechanism)
+            yield from self._take(event)
 
-    def _of_run(self, event: Event, mechanism: Sealed) -> Iterator[str]:
-        if event.kind == "begin":
+    def _take(self, event: Event) -> Iterator[str]:
+        yield "a run of a holdout that is not sealed"
+
+
+class _SealedReplay(_Replay):
+    """A sealed account: its runs, and what it has said."""
+
+    def __init__(self, budget: int, mechanism: Sealed) -> None:
+        super().__init__()
+        self._mechanism = mechanism
+        self._said = Said((), 0.0, mechanism)
+        self._shares = _Shares(budget)
+        self._queries: dict[tuple[int, int], str | None] = {}
+        self._first: dict[int, float | None] = {}  # what others had said at a run's beginning
+        self._symbols: dict[str, Symbol] = {}  # the latest of each kind
+        self._recorded: set[int] = set()  # runs whose record bit was said
+        self._challenges = ReplayedChallenges()
+        self._ended: dict[int, int] = {}  # in which order they ended
+        self._values: dict[tuple[int, str], int] = {}  # sums by run and statistic
+
+    def _take(self, event: Event) -> Iterator[str]:
+        if event.kind in KINDS:
+            yield from self._say(event)
+        elif event.kind == "begin":
             yield from self._begin(event)
         elif not 1 <= event.run <= len(self.runs) or not self._takes(event):
             yield "its run is not open"
         elif event.kind == "evaluate":
-            yield from self._evaluate(event, mechanism)
+            yield from self._evaluate(event)
         elif event.kind in _ENDS:
-            yield from self._end(event, mechanism)
+            yield from self._end(event)
         else:
             yield "an event of an unknown kind"
 
@@ -130,13 +140,12 @@ class _Replay:
         run = self.runs[event.run - 1]
         if run.state == "open":
             return True
-        known = (run.run, event.evaluation or 0) in self.queries
+        known = (run.run, event.evaluation or 0) in self._queries
         own = event.kind != "evaluate" or event.passes is not None
         return known and not own and run.share is not None
 
     def _begin(self, event: Event) -> Iterator[str]:
-        taken = {run.share for run in self.runs}
-        share = next((s for s in range(1, self.budget + 1) if s not in taken), None)
+        share = self._shares.take()
         if share is None:
             yield "a run beyond the budget"
         if event.run != len(self.runs) + 1:
@@ -144,26 +153,28 @@ class _Replay:
         rule = json.loads(event.detail or "")
         self.runs.append(StoredRun(len(self.runs) + 1, share, None, rule, "open", 0, 0, None))
 
-    def _evaluate(self, event: Event, mechanism: Sealed) -> Iterator[str]:
+    def _evaluate(self, event: Event) -> Iterator[str]:
         run, number, content = self.runs[event.run - 1], event.evaluation or 0, event.content
-        known = self.queries.setdefault((run.run, number), event.query)
+        known = self._queries.setdefault((run.run, number), event.query)
         if not 1 <= number <= run.evaluations + 1 or known != event.query:
             yield "evaluations are not numbered in order"
         if content["pass"] not in (None, run.passes + 1):
             yield "passes are not numbered in order"
-        if event.nats is None or not _same(event.nats, self._others(run, mechanism)):
+        if event.nats is None or not _same(event.nats, self._said.by_others(run.run)):
             yield "what others had said is not what it records"
-        self.first.setdefault(run.run, event.nats)
+        self._first.setdefault(run.run, event.nats)
         for name in content["sums"]:
-            self.sums.add((run.run, number, name))
-            self.values[run.run, name] = self.values.get((run.run, name), 0) + 1
-        self.runs[event.run - 1] = replace(
-            run,
-            evaluations=max(number, run.evaluations),
-            passes=run.passes + (content["pass"] is not None),
+            self.sums.setdefault(run.run, set()).add((number, name))
+            self._values[run.run, name] = self._values.get((run.run, name), 0) + 1
+        self._stands(
+            replace(
+                run,
+                evaluations=max(number, run.evaluations),
+                passes=run.passes + (content["pass"] is not None),
+            )
         )
 
-    def _end(self, event: Event, mechanism: Sealed) -> Iterator[str]:
+    def _end(self, event: Event) -> Iterator[str]:
         run = self.runs[event.run - 1]
         ended = replace(
             run,
@@ -172,30 +183,33 @@ class _Replay:
             best_pass=event.content.get("best_pass"),
         )
         silent = run.patience is None or run.passes < run.patience.earliest_stop
-        free = silent and self.first.get(run.run) in (None, self._others(run, mechanism))
+        free = silent and self._first.get(run.run) in (None, self._said.by_others(run.run))
         if event.kind == "stop" and silent:
             yield "it stopped before its patience could"
-        if event.nats is None or not _same(event.nats, ended.said(mechanism)):
+        if event.nats is None or not _same(event.nats, ended.said(self._mechanism)):
             yield "its price is not what the registered law gives"
         if event.kind != "give_up":
-            self.ended.append(run.run)
-        if event.kind == "give_up" and free:
+            self._ended[run.run] = len(self._ended)
+        elif free:
+            self._shares.give_back(run.share)
             ended = replace(ended, share=None)
-            self.sums = {known for known in self.sums if known[0] != run.run}
-        self.runs[event.run - 1] = ended
+            self.sums.pop(run.run, None)
+        self._stands(ended)
 
-    def _others(self, run: StoredRun, mechanism: Sealed) -> float:
-        return Said(self.runs, self.symbols_said, mechanism).by_others(run.run)
+    def _stands(self, run: StoredRun) -> None:
+        self.runs[run.run - 1] = run
+        self._said.take(run)
 
-    def _say(self, event: Event, mechanism: Sealed) -> Iterator[str]:
+    def _say(self, event: Event) -> Iterator[str]:
         """Take a symbol: its run has ended, and its price is that of the registered law."""
         said = Symbol.of_event(event)
-        if event.run != LIVE or said.run not in self.ended or mechanism.epsilon is not None:
+        private = self._mechanism.epsilon is not None
+        if event.run != LIVE or said.run not in self._ended or private:
             yield "it is not about an ended run of an account without noise"
             return
         expected = Symbol.following(
-            self.symbols.get(said.kind),
-            self.symbols_said,
+            self._symbols.get(said.kind),
+            self._said.symbols,
             kind=said.kind,
             run=said.run,
             value=said.value,
@@ -208,22 +222,47 @@ class _Replay:
             yield "what was said before is not what it records"
         if said.kind != "challenge" and not self._compared(said):
             yield "the runs it compares are not those that had ended"
-        if said.kind == "record" and said.run in self.recorded:
+        if said.kind == "record" and said.run in self._recorded:
             yield "whether this run is a record was said before"
         if said.kind == "record":
-            self.recorded.add(said.run)
-        self.symbols[said.kind], self.symbols_said = said, said.said
+            self._recorded.add(said.run)
+        if said.kind == "challenge":
+            best = self.runs[said.run - 1].statistic
+            yield from self._challenges.problems(said, best, self._queries)
+        self._symbols[said.kind], self._said.symbols = said, said.said
 
     def _compared(self, said: Symbol) -> bool:
         """Whether a symbol is about as many runs and sums as there were."""
-        statistic, ended = said.detail["statistic"], self.ended
-        if said.kind == "record":
-            ended = ended[: ended.index(said.run) + 1]
-        counts = {n: self.values[n, statistic] for n in ended if (n, statistic) in self.values}
-        known = said.run in counts and said.choices == len(counts)
-        if said.kind == "record":
-            return known and said.value in ((1,) if said.choices == 1 else (0, 1))
-        return known and said.value == said.run and said.detail["values"] == sum(counts.values())
+        statistic, record = said.detail["statistic"], said.kind == "record"
+        last = self._ended[said.run] if record else len(self._ended)
+        compared = [run for run, order in self._ended.items() if order <= last]
+        counts = {n: self._values[n, statistic] for n in compared if (n, statistic) in self._values}
+        if said.run not in counts or said.choices != len(counts):
+            return False
+        if record:
+            return said.value in ((1,) if said.choices == 1 else (0, 1))
+        return said.value == said.run and said.detail["values"] == sum(counts.values())
+
+
+class _Shares:
+    """The shares of a budget: a run takes the lowest that is free."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._next = 1
+        self._returned: list[int] = []  # a heap, all below the next
+
+    def take(self) -> int | None:
+        """Take the lowest free share; None if there is none."""
+        if self._returned:
+            return heapq.heappop(self._returned)
+        self._next += 1
+        return self._next - 1 if self._next - 1 <= self._budget else None
+
+    def give_back(self, share: int | None) -> None:
+        """Give a share back."""
+        if share is not None:
+            heapq.heappush(self._returned, share)
 
 
 def _same(nats: float, expected: float) -> bool:
@@ -233,8 +272,9 @@ def _same(nats: float, expected: float) -> bool:
 def _sum_problems(connection: sa.Connection, own: int, replayed: _Replay) -> Iterator[Problem]:
     """Yield lost and superfluous sums; secret ones are not read."""
     kept, published = _keys(connection, secret_sums, own), _keys(connection, closed_sums, own)
+    made = {(run, *one) for run, each in replayed.sums.items() for one in each}
     if not replayed.is_closed:
-        if {key for key in kept if key[0] != LIVE} != replayed.sums:
+        if {key for key in kept if key[0] != LIVE} != made:
             yield None, "the secret sums are not those of its evaluations"
         if published:
             yield None, "there are published sums, but it is not closed"
@@ -242,7 +282,7 @@ def _sum_problems(connection: sa.Connection, own: int, replayed: _Replay) -> Ite
         if kept:
             yield None, "there are secret sums, but it is closed"
         exact = bool(replayed.closing["exact"])
-        if {key for key in published if key[0] != LIVE} != (replayed.sums if exact else set()):
+        if {key for key in published if key[0] != LIVE} != (made if exact else set()):
             yield None, "the published sums are not those of its evaluations"
         of = sa.select(closed_sums).where(closed_sums.c.holdout_id == own)
         rows = connection.execute(of.order_by(*closed_sums.primary_key.columns)).mappings()

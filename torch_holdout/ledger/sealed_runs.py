@@ -25,6 +25,7 @@ from torch_holdout.ledger.statements import change
 from torch_holdout.ledger.symbols import KINDS, Said, Symbol, SymbolKind
 from torch_holdout.mechanisms import Sealed
 
+_SILENT = canonical({"stop": None})[:-1]  # how the rule of a run without a patience begins
 _WIDTH = 256
 _DIGITS = 40  # of a sum of squares, so that its length tells nothing
 
@@ -48,19 +49,22 @@ class SealedRuns:
         """Return all runs, in the order they were begun."""
         return read_runs(self._connection, self._row.id)
 
-    def find(self, mark: str) -> StoredRun | None:
-        """Return the run of a public id."""
-        return next((r for r in self.all() if run_mark(self._row.account, r.run) == mark), None)
+    def find(self, mark: str, number: int | None = None) -> StoredRun | None:
+        """Return the run of a public id; its ``number``, if it is known, saves the search."""
+        account = self._row.account
+        if number is None or run_mark(account, number) != mark:
+            numbers = self._scalars(sa.select(sealed_runs.c.run).where(self._of(sealed_runs)))
+            number = next((n for n in numbers if run_mark(account, n) == mark), None)
+        found = [] if number is None else read_runs(self._connection, self._row.id, number)
+        return found[0] if found else None
 
     def begin(self, rule: dict[str, Any], label: str | None, *, seeded: bool) -> StoredRun | None:
         """Begin a run with the lowest free share; None if the budget has none left."""
-        runs = self.all()
-        taken = {run.share for run in runs}
-        free = (share for share in range(1, self._row.budget + 1) if share not in taken)
-        share = next(free, None)
+        shares = self._scalars(sa.select(sealed_runs.c.share).where(self._of(sealed_runs)))
+        share = lowest_free(shares, self._row.budget)
         if share is None:
             return None
-        begun = StoredRun(len(runs) + 1, share, label, rule, "open", 0, 0, None)
+        begun = StoredRun(len(shares) + 1, share, label, rule, "open", 0, 0, None)
         row = self._own | asdict(begun) | {"rule": canonical(rule)}
         change(self._connection, sealed_runs.insert(), row)
         self.add(Event(begun.run, "begin", detail=canonical(rule), seeded=seeded))
@@ -106,8 +110,9 @@ class SealedRuns:
         return self._connection.execute(which.order_by(run_events.c.position)).scalars().first()
 
     def said_by_others(self, run: int, mechanism: Sealed) -> float:
-        """Return what an evaluation of a run pays now, in nats."""
-        return Said(self.all(), self.symbols_said(), mechanism).by_others(run)
+        """Return what an evaluation of a run pays now, in nats; silent runs are not read."""
+        speaking = read_runs(self._connection, self._row.id, speaking=True)
+        return Said(speaking, self.symbols_said(), mechanism).by_others(run)
 
     def symbols(self, kind: SymbolKind | None = None) -> list[Symbol]:
         """Return what the account has said on request, of one kind or all, oldest first."""
@@ -179,7 +184,7 @@ class SealedRuns:
         which = sa.select(run_events.c.run).where(
             self._of(run_events), run_events.c.kind.in_(("stop", "end"))
         )
-        return list(self._connection.execute(which.order_by(run_events.c.position)).scalars())
+        return self._scalars(which.order_by(run_events.c.position))
 
     def bests(self, statistic: str, *, higher: bool) -> dict[int, tuple[int, int]]:
         """Return each run's best sum, higher for the better, and how many it has. Raw."""
@@ -245,6 +250,9 @@ class SealedRuns:
         row = self._connection.execute(newest.limit(1)).mappings().one_or_none()
         return None if row is None else Symbol.of_event(Event.of_row(row))
 
+    def _scalars(self, chosen: sa.Select[Any]) -> list[Any]:
+        return list(self._connection.execute(chosen).scalars())
+
     def _end(self) -> Any:
         return self._connection.execute(sa.select(run_ends).where(self._of(run_ends))).one_or_none()
 
@@ -253,9 +261,34 @@ class SealedRuns:
         return own if run is None else own & (table.c.run == run)
 
 
-def read_runs(connection: sa.Connection, holdout_id: int) -> list[StoredRun]:
-    """Read the runs of an account, in the order they were begun."""
+def lowest_free(shares: Iterable[int | None], budget: int) -> int | None:
+    """Return the lowest share of the budget that no run has; None if all are taken.
+
+    Example:
+        >>> lowest_free([1, None, 3], 3), lowest_free([1, 2], 2)
+        (2, None)
+    """
+    taken = set(shares)
+    return next((share for share in range(1, budget + 1) if share not in taken), None)
+
+
+def read_runs(
+    connection: sa.Connection,
+    holdout_id: int,
+    number: int | None = None,
+    *,
+    speaking: bool = False,
+) -> list[StoredRun]:
+    """Read the runs of an account, in the order they were begun.
+
+    Only the one of a ``number``, or with ``speaking`` those that a patience stops: the others say
+    nothing.
+    """
     own = sa.select(sealed_runs).where(sealed_runs.c.holdout_id == holdout_id)
+    if number is not None:
+        own = own.where(sealed_runs.c.run == number)
+    if speaking:
+        own = own.where(sealed_runs.c.rule.not_like(f"{_SILENT}%"))
     rows = connection.execute(own.order_by(sealed_runs.c.run)).mappings()
     return [StoredRun.of_row(row) for row in rows]
 

@@ -120,17 +120,44 @@ class Symbol:
 
 @final
 class Said:
-    """What runs and symbols of an account have said so far, in nats."""
+    """What runs and symbols of an account have said so far, in nats.
+
+    The sum is exact until it is rounded, once: what is paid does not depend on the order in which
+    it was added up.
+    """
 
     def __init__(self, runs: Iterable[StoredRun], symbols: float, mechanism: Sealed) -> None:
-        said = {run.run: run.said(mechanism) for run in runs}
-        self._runs = {run: nats for run, nats in said.items() if nats}
-        self._symbols = symbols
+        self._mechanism = mechanism
+        self._runs: dict[int, float] = {}
+        self._parts: list[float] = []  # floats whose sum is exactly that of all runs
+        self.symbols = symbols
+        for run in runs:
+            self.take(run)
+
+    def take(self, run: StoredRun) -> None:
+        """Take what a run has said by now, in place of what it had said before."""
+        before, nats = self._runs.get(run.run, 0.0), run.said(self._mechanism)
+        if nats != before:
+            _add_exactly(self._parts, -before)
+            _add_exactly(self._parts, nats)
+            self._runs[run.run] = nats
 
     def by_others(self, run: int | None) -> float:
         """Return what an evaluation of a run pays now: all but what its own run has said."""
-        others = (nats for number, nats in self._runs.items() if number != run)
-        return math.fsum([self._symbols, *others])
+        own = 0.0 if run is None else self._runs.get(run, 0.0)
+        return math.fsum([*self._parts, self.symbols, -own])
+
+
+def _add_exactly(parts: list[float], number: float) -> None:
+    """Add a number to non-overlapping floats without rounding (Shewchuk 1997)."""
+    kept = []
+    for part in parts:
+        large, small = (number, part) if abs(number) >= abs(part) else (part, number)
+        number = large + small
+        rest = small - (number - large)
+        if rest:
+            kept.append(rest)
+    parts[:] = [*kept, number]
 
 
 def symbols_said(symbols: Iterable[Symbol]) -> float:

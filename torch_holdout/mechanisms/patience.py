@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, final
 
 from torch_holdout._shared.checks import plain_whole, require_between, require_text, require_whole
 
-_LONGEST = 10**6
+LONGEST = 10**6
 
 
 @final
@@ -42,7 +42,7 @@ class Patience:
         require_text("statistic", self.statistic)
         for name, smallest in (("patience", 1), ("after", 0)):
             object.__setattr__(self, name, plain_whole(getattr(self, name)))
-            require_whole(name, getattr(self, name), smallest, _LONGEST)
+            require_whole(name, getattr(self, name), smallest, LONGEST)
         require_between("min_delta", self.min_delta, 0, 1e300)
         object.__setattr__(self, "min_delta", float(self.min_delta))
 

@@ -4,9 +4,10 @@ import math
 
 from torch_holdout._shared.text import USELESS, counted
 from torch_holdout.holdout.closing import ClosedValue
+from torch_holdout.holdout.prices import HalfWidths
 from torch_holdout.mechanisms import mechanism_of
 from torch_holdout.report.remarks import Remark, confidence, privacy, short, strength
-from torch_holdout.report.sealed import ClosedStatistic, Curve, NextEvaluation
+from torch_holdout.report.sealed import ClosedStatistic, Curve
 from torch_holdout.report.summary import HoldoutReport
 from torch_holdout.report.wording import (
     cost_text,
@@ -213,42 +214,53 @@ def _said(holdout: HoldoutReport) -> str:
     if not whole:
         return ""
     kinds = [
-        f"{cost_text(said)} by {_COUNTED[state].format(counted(_number(holdout, state), 'run'))}"
-        for state, said in status.nats.items()
+        f"{cost_text(said)} by {_SAYING[kind].format(counted(_number(holdout, kind), 'run'))}"
+        for kind, said in status.nats.items()
         if said
     ]
     paid = "Every evaluation of another run pays for what was said before it."
     return f"Decisions have cost {cost_text(whole)} nats: {joined(kinds)}. {paid}"
 
 
-_COUNTED = {
+_SAYING = {
     "open": "the silence of {} still open",
     "stopped": "{} that patience has stopped",
     "ended": "{} ended by hand",
     "given_up": "{} given up",
+    "record": "record bits",
+    "winner": "naming the best run",
+    "challenge": "challenges",
 }
 
 
 def _number(holdout: HoldoutReport, state: str) -> int:
-    return sum(run.state == state for run in holdout.status.runs)
+    return sum(run.state == state and run.nats > 0 for run in holdout.status.runs)
 
 
 def _next(holdout: HoldoutReport) -> str:
-    return " ".join(_next_sentence(upcoming, holdout) for upcoming in holdout.upcoming[:_MANY])
+    """Return what the next run is worth, and the last one, if nothing is shown."""
+    prices = holdout.prices
+    if prices.next is None:
+        return ""
+    made = counted(prices.evaluations, "evaluation")
+    sentence = (
+        f"A new run pays {cost_text(prices.said)} nats for what was said before it; "
+        f"{made if prices.evaluations == 1 else f'each of its {made}'} would be within "
+        f"{_reach(prices.next, holdout)} of the truth."
+    )
+    if prices.left == 1:
+        return sentence
+    last = _reach(prices.choices["nothing"].last, holdout)
+    return f"{sentence} If nothing is shown until then, the last of {prices.left:,} within {last}."
 
 
-def _next_sentence(upcoming: NextEvaluation, holdout: HoldoutReport) -> str:
-    of = "a new run" if upcoming.run is None else f"run {upcoming.run:,}"
-    pays = f"pays {cost_text(upcoming.pays)} nats for what other runs have said"
+def _reach(worth: HalfWidths, holdout: HoldoutReport) -> str:
     within = [
-        f"{distance_text(upcoming.distances[s.name])}"
+        distance_text(worth.by_statistic[s.name])
         + (f" ({short(s)})" if len(holdout.statistics) > 1 else "")
         for s in holdout.statistics[:_MANY]
     ]
-    return (
-        f"Evaluation {upcoming.evaluation:,} of {of} {pays} and would be within {joined(within)} "
-        f"of the truth."
-    )
+    return joined(within)
 
 
 def _value(value: ClosedValue, statistic: ClosedStatistic) -> str:

@@ -1,14 +1,18 @@
 """Sealed runs and closed values, as a report shows them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import final
 
-from torch_holdout.bounds.sealed_certificate import RunFacts
+from torch_holdout._shared.text import counted
 from torch_holdout.holdout.closing import ClosedValue, Closing
+from torch_holdout.holdout.prices import Prices
 from torch_holdout.holdout.reading import AccountReading
+from torch_holdout.holdout.results import RunStatus
 from torch_holdout.ledger import Recorded
-from torch_holdout.mechanisms.sealed import Sealed
+from torch_holdout.ledger.run_times import RunTimes
+from torch_holdout.ledger.symbols import Symbol
 from torch_holdout.report.thinning import thinned
 
 CURVES, POINTS = 100, 200  # of a statistic; of a curve
@@ -16,20 +20,46 @@ CURVES, POINTS = 100, 200  # of a statistic; of a curve
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class NextEvaluation:
-    """What the next evaluation of an open run, or the first of a new one, would be worth.
+class DatedRun:
+    """A sealed run with its times.
 
     Attributes:
-        run: The run's number; None for a new one.
-        evaluation: Its number in the run.
-        pays: What other runs and symbols have said by now, in nats.
-        distances: How far its value can be from the truth, by statistic.
+        status: How it stands.
+        symbols: What the account has said about it on request.
+        begun_at: When it was begun.
+        last_at: When it was last evaluated.
+        ended_at: When it ended; None while it is open.
+        pays: What its next evaluation would pay for what others have said, in nats; None if none
+            can come.
     """
 
-    run: int | None
-    evaluation: int
-    pays: float
-    distances: dict[str, float]
+    status: RunStatus
+    symbols: tuple[Symbol, ...]
+    begun_at: str
+    last_at: str
+    ended_at: str | None
+    pays: float | None
+
+    @property
+    def said(self) -> str:
+        """What it has said, in words."""
+        run, parts = self.status, []
+        if run.state == "open" and run.nats:
+            parts.append(f"not stopped in {counted(run.passes, 'pass')}")
+        elif run.state in ("stopped", "given_up") or run.best_evaluation is not None:
+            parts.append(run.decision)
+        if run.best_evaluation is not None:
+            parts.append(f"best evaluation {run.best_evaluation:,}")
+        parts += [_BITS[symbol.kind][bool(symbol.value)] for symbol in self.symbols]
+        return ", ".join(parts) or "nothing"
+
+    @property
+    def nats(self) -> float:
+        """What all of it costs whatever is evaluated later."""
+        return math.fsum([self.status.nats, *(symbol.nats for symbol in self.symbols)])
+
+
+_BITS = {"record": ("no record", "a record"), "challenge": ("reverted", "kept")}
 
 
 @final
@@ -75,30 +105,23 @@ class ClosedStatistic:
     others: int
 
 
-def next_evaluations(reading: AccountReading, failure: float) -> tuple[NextEvaluation, ...]:
-    """Return what can come next in a sealed account: in a new run, and in each open one."""
-    mechanism, summary = reading.mechanism, reading.summary
-    if not isinstance(mechanism, Sealed) or summary.closed != "open":
-        return ()
-    said = reading.said(mechanism)
-    taken = {run.share for run in summary.runs}
-    free = next((share for share in range(1, summary.budget + 1) if share not in taken), None)
-    found: list[tuple[int | None, RunFacts]] = []
-    if free is not None:
-        found.append((None, RunFacts(free, 1, said.by_others(None))))
-    found += [
-        (run.run, RunFacts(run.share, run.evaluations + 1, said.by_others(run.run)))
-        for run in summary.runs
-        if run.state == "open" and run.share is not None
-    ]
+def dated_runs(
+    reading: AccountReading, times: Mapping[int, RunTimes], prices: Prices
+) -> tuple[DatedRun, ...]:
+    """Return the sealed runs with their times, the latest first."""
+    pays = {upcoming.run: upcoming.pays for upcoming in prices.open_runs}
+    bits: dict[int, list[Symbol]] = {}
+    for symbol in reading.summary.symbols:
+        if symbol.kind in _BITS and symbol.choices > 1:
+            bits.setdefault(symbol.run, []).append(symbol)
     return tuple(
-        NextEvaluation(
-            run=number,
-            evaluation=facts.evaluations,
-            pays=facts.others,
-            distances=reading.sealed_certificate([facts], failure).user_tolerance,
+        DatedRun(
+            status=run,
+            symbols=tuple(bits.get(run.number, ())),
+            **asdict(times[run.number]),
+            pays=pays.get(run.number),
         )
-        for number, facts in found
+        for run in reversed(reading.status.runs)
     )
 
 

@@ -12,19 +12,17 @@ from torch_holdout.bounds.certificate import Certificate
 from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.closed_values import published
 from torch_holdout.holdout.closing import Closing
+from torch_holdout.holdout.prices import Prices
+from torch_holdout.holdout.pricing import Asked
 from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.results import Status
 from torch_holdout.ledger import Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.records import Charged
 from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.symbols import Symbol
 from torch_holdout.prediction.status import PredictionStatus, records_status
-from torch_holdout.report.sealed import (
-    ClosedStatistic,
-    NextEvaluation,
-    closed_statistics,
-    next_evaluations,
-)
+from torch_holdout.report.sealed import ClosedStatistic, DatedRun, closed_statistics, dated_runs
 from torch_holdout.report.thinning import thinned
 from torch_holdout.report.wording import charged_text
 
@@ -125,7 +123,9 @@ class HoldoutReport:
     """One holdout: its state, its certificate, its statistics and its latest questions.
 
     Attributes:
-        upcoming: For a sealed holdout, what can be evaluated next.
+        prices: What the next run or release would cost and be worth.
+        runs: The sealed runs with their times, the latest first.
+        symbols: What the account has said on request.
         closing: What closing has published, all of it; None while the holdout is open.
         closed: The same as curves, thinned.
     """
@@ -137,7 +137,9 @@ class HoldoutReport:
     refused: int
     first_at: str | None
     last_at: str | None
-    upcoming: tuple[NextEvaluation, ...] = ()
+    prices: Prices
+    runs: tuple[DatedRun, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
     closing: Closing | None = None
     closed: tuple[ClosedStatistic, ...] = ()
 
@@ -248,6 +250,7 @@ def shown(answer: Recorded, intervals: Intervals) -> Shown:
 def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
     reading = reading_of(ledger, account)
     status, certificate = reading.status, reading.certificate(failure)
+    prices = reading.prices(Asked(failure=failure))
     answers = answers_of(ledger, account, reading.summary)
     refusals = ledger.refusals(account) if status.exhausted else []
     intervals = reading.intervals(answers, failure)
@@ -264,7 +267,9 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
         refused=sum(refusal.count for refusal in refusals),
         first_at=answers[0].asked_at if answers else None,
         last_at=_last(answers, refusals) if answers else None,
-        upcoming=next_evaluations(reading, failure),
+        prices=prices,
+        runs=dated_runs(reading, ledger.run_times(account), prices) if status.runs else (),
+        symbols=reading.summary.symbols,
         closing=closing,
         closed=closed_statistics(reading, closing, answers),
     )

@@ -231,6 +231,8 @@ class HoldoutGuardHooks(PassHooks):
         explain_epoch_end(pl_module, exception)
         if isinstance(exception, HoldoutError):
             empty_frames(exception)  # Lightning's own hold the batch too
+        elif isinstance(self._course, SealedCourse):
+            self._course.refuse_ranks(trainer)  # spawned ones fail before setup, when pickled
         if self._current is not None and trainer is self._current.trainer:
             self._course.broken_off(self, trainer)
         self._end_session(trainer)

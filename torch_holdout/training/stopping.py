@@ -90,8 +90,7 @@ class SealedCourse:
             if self._run is None or self._run.id is None:
                 raise no_run_to_validate(guard.holdout)
             return
-        if self._in_trial or current_trial() is not None:
-            require_one_process(trainer)
+        self.refuse_ranks(trainer)
         others = [callback for callback in trainer.callbacks if callback is not guard]
         require_no_watchers(others, guard.holdout, guard.dataloader_idx)
         require_no_tuners(others)
@@ -109,6 +108,11 @@ class SealedCourse:
                 guard.holdout.name,
                 list(guard.public_dataloaders),
             )
+
+    def refuse_ranks(self, trainer: Any) -> None:
+        """Raise if a trial of a sweep has several ranks, which do not know its run."""
+        if self._in_trial or current_trial() is not None:
+            require_one_process(trainer)
 
     def fit_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
         """Refuse schedulers that read a value, which are known now, and runs beyond the budget."""
@@ -285,7 +289,9 @@ class SealedCourse:
         else:
             with lent(module, best):
                 state = whole_state(module)
-        folder = self._keep or _local(trainer.default_root_dir) / _FOLDER
+        trial = current_trial(guard.holdout.account)
+        folder = self._keep or (trial and trial.folder)
+        folder = folder or _local(trainer.default_root_dir) / _FOLDER
         path = str((folder / f"{run.id}.pt").absolute())
 
         def write() -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from torch_holdout._shared.checks import require_instance, shown
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.closing import ClosedValue
@@ -209,11 +211,7 @@ def closed_study(
         names = [sweep.statistic(statistics)]
     else:
         names = sweep.objectives(statistics)
-    closed = optuna.create_study(
-        storage=storage,
-        study_name=f"{study.study_name}, closed",
-        directions=["maximize" if more else "minimize" for more in sweep.maximised(names)],
-    )
+    closed = _new_study(f"{study.study_name}, closed", sweep.maximised(names), storage)
     first = next(name for name in names if name is not None)
     ranked = {best.trial: best for best in sweep.closed.ranking(first)}
     curves = sweep.closed.curves(first) if len(names) == 1 else {}
@@ -222,6 +220,21 @@ def closed_study(
         values = None if best is None else _values_of(trial, best, names, sweep.closed)
         closed.add_trial(_closed_trial(trial, best, values, curves.get(str(trial.number), ())))
     return closed
+
+
+def _new_study(name: str, maximised: Sequence[bool], storage: Any) -> optuna.Study:
+    if storage is not None:
+        require_instance("storage", storage, str | optuna.storages.BaseStorage)
+    best = optuna.study.StudyDirection
+    directions = [best.MAXIMIZE if more else best.MINIMIZE for more in maximised]
+    try:
+        return optuna.create_study(storage=storage, study_name=name, directions=directions)
+    except (SQLAlchemyError, optuna.exceptions.DuplicatedStudyError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    raise InvalidArgumentError(
+        f"Expected `storage` to be free for a study named {name!r}, but Optuna refused it "
+        f"({reason}). Use another storage, or delete that study first."
+    )
 
 
 class _StudySweep:

@@ -337,7 +337,7 @@ def _shown_as(trainer: Any, name: str, holdout: ReusableHoldout) -> float:
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         kind = type(value).__name__
     raise InvalidArgumentError(
         f"Expected the number that a display shows, but got {kind}. A sealed holdout has no answer "

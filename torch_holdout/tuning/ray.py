@@ -1,20 +1,27 @@
 """Ray Tune trials that share one holdout.
 
-::
+A sealed sweep: searchers and schedulers read a *display*, a set that may be watched; the holdout is
+evaluated beside it and shows nothing until it is closed::
 
     def train(config, holdout):
-        guard = HoldoutGuard(holdout)
-        callbacks = [guard, reporting(guard, ["val_acc"])]
-        L.Trainer(callbacks=callbacks).fit(Net(config["lr"]), train_loader, val_loader)
+        guard = HoldoutGuard(holdout, public_dataloaders=(1,))
+        trainer = L.Trainer(callbacks=[guard, reporting(guard)])
+        trainer.fit(Net(config["lr"]), train_loader, [sealed_loader, display_loader])
 
-    tuner = tune.Tuner(sharing(train, holdout), param_space={"lr": tune.loguniform(1e-4, 1e-1)},
-        tune_config=tune.TuneConfig(metric="val_acc", mode="max", scheduler=ASHAScheduler()))
-    print(claim(tuner.fit(), holdout, "val_acc"))
+    tuner = tune.Tuner(sharing(train, holdout, display="display_acc"), param_space=...,
+        tune_config=tune.TuneConfig(metric="display_acc", mode="max", scheduler=ASHAScheduler()))
+    results = tuner.fit()
+    holdout.close()
+    print(claim(results, holdout, "val_acc"))
+    grid = closed_results(results, holdout, "val_acc")  # an ordinary ResultGrid
 
-Schedulers and searchers (ASHA, PBT, ...) read what the holdout published and nothing else. A
-released value is reported as it is. So is a guess that is near the holdout's value (Thresholdout
-and its kin): it is off by up to the threshold and its noise, good enough to schedule by and not
-good enough to claim. A Ladder's guess is not reported: it is the best of any trial. A stale value
+Each trial is one run of the account, which a trial that is killed, paused, tried again or restored
+goes on with; population based training hands over weights, not runs. A trial that a scheduler stops
+leaves its run open, which closing counts like any other. Without a display nothing is shown to
+Tune, and only what does not react can search: grid and random sampling, without a scheduler.
+
+On a live holdout schedulers and searchers read what it published and nothing else: released values,
+guesses that are near the holdout's value, and a Ladder's guess worsened by one step. A stale value
 is never reported: when the budget is gone a trial ends, with what it has reported so far, and
 trials that come later end before they train.
 
@@ -23,30 +30,18 @@ absolute path (Ray gives each trial a working directory of its own). Workers on 
 a ledger that they reach: SQLite is for one machine.
 """
 
-import logging
-import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from torch_holdout._shared.checks import require_instance
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError, PartialPassError
+from torch_holdout._shared.checks import require_flag, require_instance
+from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.holdout.runs import as_run_name, named_run
-from torch_holdout.training.metric import take_problem
-from torch_holdout.training.requirements import budget_spent
-from torch_holdout.tuning.claims import Claim, Pointer, best_claim, points_here, reask
-from torch_holdout.tuning.reporting import (
-    one_statistic,
-    reporting_callback,
-    require_sanity_check,
-    require_shared,
-    tells_the_value,
-)
+from torch_holdout.tuning.claims import Claim, best_claim, reask
+from torch_holdout.tuning.reporting import one_statistic, reporting_callback, require_shared
+from torch_holdout.tuning.sealed_claims import FrontPoint, closing_of_sweep, no_evaluation
 
 try:
     from ray import tune
@@ -55,37 +50,44 @@ except ModuleNotFoundError as error:
         "torch_holdout.tuning.ray needs Ray Tune: pip install 'torch-holdout[ray]'"
     ) from error
 
-__all__ = ["Claim", "claim", "reask", "report", "reporting", "sharing"]
+from torch_holdout.tuning.ray_results import (
+    closed_grid,
+    closed_sweep,
+    pointers_of,
+    require_grid,
+    results_of,
+)
+from torch_holdout.tuning.ray_trials import Sweep, run_trial, running_trial, undeclared
+
+__all__ = [
+    "Claim",
+    "FrontPoint",
+    "claim",
+    "closed_results",
+    "front",
+    "ranking",
+    "reask",
+    "report",
+    "reporting",
+    "sharing",
+]
 
 CHECKPOINT = "checkpoint"  # the file's name in a checkpoint's folder, as in Ray's own callback
-EXHAUSTED = "holdout_exhausted.txt"
-PROBLEM = "holdout/problem"
-
-_log = logging.getLogger("torch_holdout")
-
-
-class _Trial:
-    """A running trial: the holdout it shares, and whether it has reported or withheld answers."""
-
-    def __init__(self, holdout: ReusableHoldout) -> None:
-        self.holdout = holdout
-        self.account = holdout.account
-        self.reported = False
-        self.withheld = False
-
-
-_running: ContextVar[_Trial | None] = ContextVar("running_trial", default=None)
 
 
 def sharing(
-    train: Callable[[dict[str, Any], ReusableHoldout], None], holdout: ReusableHoldout
+    train: Callable[[dict[str, Any], ReusableHoldout], None],
+    holdout: ReusableHoldout,
+    *,
+    display: str | Sequence[str] | None = None,
+    every: bool = False,
 ) -> Callable[[dict[str, Any]], None]:
     """Return a Tune trainable of ``train(config, holdout)`` whose trials ask one account.
 
     A trial on a spent holdout ends, whether it has started or not: its status is TERMINATED, its
     folder has a file ``holdout_exhausted.txt`` that says so, and what it reported before stands.
-    One that has nothing to report (also when all it got were guesses of a Ladder) reports NaN
-    once, because Tune breaks off the whole sweep if a trial ends without its metric.
+    One that has nothing to report reports NaN once, because Tune breaks off the whole sweep if a
+    trial ends without its metric.
 
     A pass that is not the whole holdout (a wrong loader, ``size`` or ``drop_last``) does break off
     the sweep: the trial fails with a ``PartialPassError``, and Tune's error quotes it under
@@ -94,47 +96,59 @@ def sharing(
 
     Args:
         train: Trains one configuration and reports through ``reporting`` or ``report``.
-        holdout: The account, on a ledger that every worker reaches.
+        holdout: The account, on a ledger that every worker reaches. If it is sealed, its budget is
+            the number of trials.
+        display: For a sealed holdout: what is reported to Tune, e.g. ``"display_loss"``, which the
+            module logs for a public loader. None: nothing is; TuneConfig then takes no metric.
+        every: For a live holdout: whether a trial may ask more than one question.
 
     Example:
         >>> import torch_holdout as th
         >>> ledger = f"sqlite:///{tempfile.mkdtemp()}/holdout.db"
         >>> holdout = th.ReusableHoldout(
         ...     ledger, name="val", size=4, statistics={"val_acc": th.ZeroOne()},
-        ...     mechanism=th.Ladder(step=0.1), budget=2)
+        ...     mechanism=th.Sealed(evaluations=10), budget=20)
         >>> def train(config, holdout):
-        ...     "Train with config, asking the holdout."
-        >>> trainable = sharing(train, holdout)  # for tune.Tuner(trainable, ...)
+        ...     "Train with config, evaluating on the holdout."
+        >>> trainable = sharing(train, holdout, display="display_acc")  # for tune.Tuner
         >>> trainable.__name__
         'train'
     """
     require_instance("holdout", holdout, ReusableHoldout)
-    address = holdout.address
-    if address.startswith("memory://"):
+    require_flag("every", every)
+    if holdout.address.startswith("memory://"):
         raise InvalidArgumentError(
             "Expected a ledger that other processes reach, but a memory:// ledger stays in its "
             "process and Ray's trials run in others. Use sqlite:///file.db (it is sent to the "
             "workers as an absolute path)."
         )
+    sweep = Sweep(holdout, _display(holdout, display), every)
 
     def trial(config: dict[str, Any]) -> None:
-        _run(train, config, holdout)
+        run_trial(train, config, sweep)
 
     trial.__name__ = getattr(train, "__name__", "train")  # Tune names the experiment by it
     return trial
 
 
-def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = True) -> Any:
-    """Return a callback that reports a ``HoldoutGuard``'s answers to Tune after each validation.
+def reporting(
+    guard: Any, metrics: Sequence[str] | None = None, *, save_checkpoints: bool = True
+) -> Any:
+    """Return a callback that reports to Tune after each validation that a ``HoldoutGuard`` guards.
 
-    It belongs to the guard's own Lightning package and takes the place of Ray's
-    ``TuneReportCheckpointCallback``, whose checkpoints it writes too (``checkpoint`` in
-    ``tune.get_checkpoint()``'s folder). One process per trial: DDP is refused.
+    Of a live holdout the guard's answers are reported, of a sealed one the display's metrics, as
+    the module logged them, with the run's id and the evaluation's number. The callback belongs to
+    the guard's own Lightning package and takes the place of Ray's ``TuneReportCheckpointCallback``,
+    whose checkpoints it writes too (``checkpoint`` in ``tune.get_checkpoint()``'s folder): start
+    with ``trainer.fit(..., ckpt_path=...)`` from it, and a trial that was stopped goes on. One
+    process per trial: DDP is refused.
 
     Args:
         guard: The guard of this trial, on the holdout that ``sharing`` handed over.
-        metrics: Which statistics are reported. Nothing else is, whatever the module logs.
-        save_checkpoints: Whether a checkpoint goes with each report; PBT needs them.
+        metrics: Which statistics are reported; of a sealed holdout, which metrics of the display
+            (None: all of them). Nothing else is, whatever the module logs.
+        save_checkpoints: Whether a checkpoint goes with each report. PBT needs them, and the
+            weights of a trial that a scheduler has stopped are nowhere else.
 
     Example:
         >>> import warnings, torch_holdout as th
@@ -151,29 +165,38 @@ def reporting(guard: Any, metrics: Sequence[str], *, save_checkpoints: bool = Tr
         >>> sharing(train, holdout)({})
         HoldoutReport
     """
-    require_shared(guard, _trial().holdout)
-    names = [one_statistic(guard.holdout, name) for name in _listed(metrics)]
+    trial = running_trial()
+    require_shared(guard, trial.holdout)
+    names = list(trial.display) if trial.sealed and metrics is None else _listed(metrics)
+    if trial.sealed and (unknown := [name for name in names if name not in trial.display]):
+        raise undeclared(trial.holdout, unknown, trial.display)
+    if not trial.sealed:
+        names = [one_statistic(guard.holdout, name) for name in names]
 
     def tell(trainer: Any) -> None:
-        answers = {name: guard.answers[name] for name in names}
+        if trial.sealed:
+            values = {name: _logged(trainer, name) for name in names}
+        else:
+            values = {name: guard.answers[name] for name in names}
         with tempfile.TemporaryDirectory() as folder:
             if save_checkpoints:
                 trainer.save_checkpoint(Path(folder) / CHECKPOINT)
-            report(answers, tune.Checkpoint.from_directory(folder) if save_checkpoints else None)
+            trial.tell(values, tune.Checkpoint.from_directory(folder) if save_checkpoints else None)
 
-    return reporting_callback("HoldoutReport", guard, tell)
+    return reporting_callback("HoldoutReport", guard, tell, every=trial.every)
 
 
-def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None:
-    """Report answers to Tune, e.g. ``{"val_acc": metric.answer}`` in a plain loop.
+def report(values: Mapping[str, Answer | float | None], checkpoint: Any = None) -> None:
+    """Report to Tune in a plain loop: ``{"val_acc": metric.answer}``, or a display's numbers.
 
     Args:
-        answers: By statistic. Nothing is reported if one of them does not describe its trial: a
-            Ladder's guess, or None in a Trainer's sanity check.
-        checkpoint: A ``ray.tune.Checkpoint``.
+        values: Of a live holdout, answers by statistic. Nothing is reported in a Trainer's sanity
+            check, where they are None. Of a sealed one, the numbers of the display, ``{}`` without
+            one; the report goes with the evaluation made since the last report.
+        checkpoint: A ``ray.tune.Checkpoint``; of a sealed holdout, of the evaluated weights.
 
     Raises:
-        BudgetExhaustedError: If one is stale; ``sharing`` ends the trial then.
+        BudgetExhaustedError: If an answer is stale; ``sharing`` ends the trial then.
         PartialPassError: If one is missing, with the reason; ``sharing`` breaks off the sweep.
 
     Example:
@@ -183,34 +206,21 @@ def report(answers: Mapping[str, Answer | None], checkpoint: Any = None) -> None
         torch_holdout.errors.InvalidArgumentError: Expected to be called in a trial of
         tune.Tuner(sharing(train, holdout)), ...
     """
-    trial = _trial()
-    holdout = trial.holdout
-    told: dict[str, float | int | bool | str] = {}
-    for name, answer in answers.items():
-        one_statistic(holdout, name)
-        if answer is not None and answer.kind == "exhausted":
-            _end(holdout)
-        if answer is None:
-            require_sanity_check(name)
-        if answer is None or not tells_the_value(holdout.mechanism, answer):
-            trial.withheld = True
-            return
-        if not points_here(answer, holdout, name) and answer.is_release:
-            answer = replace(answer, position=None)  # no release of this ledger: nothing to claim
-        told |= _reported(name, answer, trial.account)
-    trial.reported = True
-    tune.report(told, checkpoint=checkpoint)
+    running_trial().tell(values, checkpoint)
 
 
 def claim(
     results: Any, holdout: ReusableHoldout, statistic: str | None = None, *, failure: float = 0.05
 ) -> Claim:
-    """Return the best released value of all trials, and its interval from the ledger.
+    """Return the best value of all trials, and its interval from the ledger.
 
-    Every report of every trial counts: a release stands, whatever became of the trial. The results
-    only say which trial asked for which query of the ledger; whether that was a release, and its
-    value, is read there. ``step`` is Ray's ``training_iteration``. ``reask`` asks for the winner
-    once more.
+    Of a live holdout it is the best release. Every report of every trial counts: a release stands,
+    whatever became of the trial. The results only say which trial asked for which query of the
+    ledger; whether that was a release, and its value, is read there. ``step`` is Ray's
+    ``training_iteration``. ``reask`` asks for the winner once more.
+
+    Of a sealed holdout, which must have been closed, it is the best evaluation of all runs of all
+    trials, with the place of its weights: ``ranking(...)[0]``.
 
     Args:
         results: What ``tuner.fit()`` returned.
@@ -230,98 +240,154 @@ def claim(
         this account, but there is none, so nothing can be claimed: ...
     """
     name = one_statistic(holdout, statistic)
+    if not holdout.mechanism.shows_values:
+        ranked = ranking(results, holdout, name, failure=failure)
+        if not ranked:
+            raise no_evaluation(name)
+        return ranked[0]
     account = holdout.account
     pointers = [
-        pointer for result in _results(results) for pointer in _pointers(result, name, account)
+        pointer for result in results_of(results) for pointer in pointers_of(result, name, account)
     ]
     return best_claim(pointers, holdout, name, failure)
 
 
-def _run(
-    train: Callable[[dict[str, Any], ReusableHoldout], None],
-    config: dict[str, Any],
+def ranking(
+    results: Any, holdout: ReusableHoldout, statistic: str | None = None, *, failure: float = 0.05
+) -> list[Claim]:
+    """Return each trial's best evaluation on a closed sealed holdout, the winner first.
+
+    All intervals hold at once with probability ``1 - failure``, however the trials were chosen.
+    Trials whose claim is not ``apart`` from the winner's cannot be told from it by this holdout.
+    ``weights`` is the folder of Ray's checkpoint of that evaluation, or the guard's file.
+
+    Args:
+        results: What ``tuner.fit()`` returned.
+        holdout: The account the trials shared.
+        statistic: Of what; may be left out if the holdout has only one.
+        failure: Probability that any interval is wrong.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Sealed(evaluations=10), budget=2)
+        >>> ranking([], holdout)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.HoldoutError: Expected a closed holdout, because 'val' is sealed: ...
+    """
+    name = one_statistic(holdout, statistic)
+    closing = closing_of_sweep(holdout, failure)
+    return closed_sweep(results, closing, holdout.account).ranking(name)
+
+
+def front(
+    results: Any,
     holdout: ReusableHoldout,
-) -> None:
-    trial = _Trial(holdout)
-    take_problem()  # of another trial
-    token = _running.set(trial)
-    try:
-        if holdout.exhausted:
-            _end(holdout)
-        with named_run(as_run_name(f"trial {tune.get_context().get_trial_name()}")):
-            train(config, holdout)
-    except BudgetExhaustedError as error:
-        _log.warning(str(error))
-        note = Path(tune.get_context().get_trial_dir()) / EXHAUSTED
-        note.write_text(f"{error}\n")
-        trial.withheld = True
-    except PartialPassError as error:
-        # All trials have this loader. Tune ends the sweep over a result without its metric.
-        tune.report({PROBLEM: str(error), "holdout/name": holdout.name})
-        raise
-    finally:
-        _running.reset(token)
-    if trial.withheld and not trial.reported:
-        # Tune breaks off the sweep when a trial ends without its metric: report NaN.
-        nothing = Answer(math.nan, "exhausted", holdout.budget_left)
-        parts = [_reported(name, nothing, trial.account) for name in holdout.statistics]
-        tune.report({key: value for part in parts for key, value in part.items()})
+    statistics: Sequence[str] | None = None,
+    *,
+    failure: float = 0.05,
+) -> list[FrontPoint]:
+    """Return the evaluations of all trials that no other beats in every statistic.
+
+    It is the Pareto front on a closed sealed holdout, in the order of the first statistic; the
+    ``claims`` of a point have its intervals, which hold for all evaluations at once.
+
+    Args:
+        results: What ``tuner.fit()`` returned.
+        holdout: The account the trials shared.
+        statistics: Which statistics; None: all of the holdout.
+        failure: Probability that any interval is wrong.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Sealed(evaluations=10), budget=2)
+        >>> _ = holdout.close()
+        >>> front([], holdout)
+        []
+    """
+    require_instance("holdout", holdout, ReusableHoldout)
+    asked = list(holdout.statistics) if statistics is None else _listed(statistics)
+    names = [one_statistic(holdout, name) for name in asked]
+    closing = closing_of_sweep(holdout, failure)
+    maximised = [closing.modes[name] == "max" for name in names]
+    sweep = closed_sweep(results, closing, holdout.account)
+    return sweep.front(names, told={}, maximised=maximised)
 
 
-def _reported(name: str, answer: Answer, account: str) -> dict[str, float | int | bool | str]:
-    return {
-        name: answer.value,
-        f"holdout/{name}/is_release": answer.is_release,
-        f"holdout/{name}/position": -1 if answer.position is None else answer.position,
-        "holdout/budget_left": answer.budget_left,
-        "holdout/account": account,
-    }
+def closed_results(
+    results: Any, holdout: ReusableHoldout, statistic: str | None = None, *, failure: float = 0.05
+) -> tune.ResultGrid:
+    """Return the results with closed values, as an ordinary ``ResultGrid``.
+
+    Each trial's ``metrics_dataframe`` has the closed values of all statistics beside what was
+    reported, and ``holdout/<statistic>/low`` and ``.../high``. A trial's ``metrics`` and
+    ``checkpoint`` are those of its best evaluation by ``statistic`` (not of its last report), so
+    ``get_best_result(metric, mode)`` returns the winner of ``claim``; ``holdout/weights`` among
+    them is the place of its weights.
+
+    Args:
+        results: The ``ResultGrid`` of ``tuner.fit()``; it stays as it is.
+        holdout: The account the trials shared; sealed, and closed.
+        statistic: What is best; may be left out if the holdout has only one.
+        failure: Probability that any interval is wrong.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Sealed(evaluations=10), budget=2)
+        >>> closed_results([], holdout)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.InvalidArgumentError: Expected the ResultGrid that tuner.fit()
+        returned, but got []. ...
+    """
+    name = one_statistic(holdout, statistic)
+    grid = require_grid(results)
+    return closed_grid(grid, closing_of_sweep(holdout, failure), holdout.account, name)
 
 
-def _trial() -> _Trial:
-    trial = _running.get()
-    if trial is None:
+def _display(holdout: ReusableHoldout, display: str | Sequence[str] | None) -> tuple[str, ...]:
+    if display is None:
+        return ()
+    if holdout.mechanism.shows_values:
         raise InvalidArgumentError(
-            "Expected to be called in a trial of tune.Tuner(sharing(train, holdout)), so that all "
-            "trials ask one account."
+            f"Expected no `display`, because holdout {holdout.name!r} answers with values, which "
+            f"is what Tune reads. A display goes with mechanism=th.Sealed(evaluations=...)."
         )
-    return trial
+    names = tuple(_listed([display] if isinstance(display, str) else display))
+    for name in names:
+        if not isinstance(name, str) or name in holdout.statistics:
+            raise InvalidArgumentError(
+                f"Expected `display` to name metrics of a set that may be watched, but {name!r} is "
+                f"no such name: the statistics {list(holdout.statistics)} are sealed until "
+                f"closing. Log the display's metrics under names of their own, e.g. 'display_acc'."
+            )
+    return names
 
 
-def _listed(metrics: Sequence[str]) -> Sequence[str]:
+def _listed(metrics: Any) -> list[str]:
     if isinstance(metrics, str):
         return [metrics]
     if not isinstance(metrics, list | tuple) or not metrics:
         raise InvalidArgumentError(
-            "Expected `metrics` to name the statistics to report, e.g. ['val_acc']."
+            "Expected `metrics` to name the statistics to report, e.g. ['val_acc'], or metrics of "
+            "the display."
         )
-    return metrics
+    return list(metrics)
 
 
-def _results(results: Any) -> Iterator[Any]:
-    """Return Ray's results one by one; they need not be a list."""
-    try:
-        return iter(results)
-    except TypeError:
-        kind = type(results).__name__
-    raise InvalidArgumentError(f"Expected the results of tuner.fit(), but got {kind}.")
-
-
-def _pointers(result: Any, name: str, account: str) -> Iterator[Pointer]:
-    if not hasattr(result, "metrics_dataframe"):
+def _logged(trainer: Any, name: str) -> Any:
+    known = trainer.callback_metrics
+    if name not in known:
         raise InvalidArgumentError(
-            f"Expected the results of tuner.fit(), but got {type(result).__name__} among them."
+            f"Expected the module to have logged the display's {name!r} when validation ends, but "
+            f"it has logged {sorted(known)}. Give the guard public_dataloaders=(1,), and write "
+            f"self.log({name!r}, ..., add_dataloader_idx=False) in the step where "
+            f"dataloader_idx == 1."
         )
-    table = result.metrics_dataframe
-    column = f"holdout/{name}/position"
-    if table is None or column not in table:
-        return
-    table = table[table["holdout/account"] == account]  # positions of another mean other queries
-    trial = str(result.metrics.get("trial_id"))
-    for step, position in zip(table["training_iteration"], table[column], strict=True):
-        if position == position:  # not NaN
-            yield Pointer(trial, int(step), int(position), account, name)
-
-
-def _end(holdout: ReusableHoldout) -> NoReturn:
-    raise BudgetExhaustedError(f"{budget_spent(holdout)}: the trial ends.")
+    return known[name]

@@ -8,6 +8,7 @@ from torch_holdout import accounting, audit, bounds, ledger, prediction, tuning
 from torch_holdout.lightning import HoldoutGuard
 from torch_holdout.mechanisms import Release
 
+from support.builders.challenges import make_challenged, wrong_on
 from support.builders.ensembles import PARTS, data, ensemble
 from support.builders.holdouts import correct, make_holdout, sums_of
 from support.builders.mechanisms import MECHANISMS
@@ -20,6 +21,8 @@ from support.builders.samples import (
     fresh_name,
     fresh_trial,
     predictor,
+    sealed_holdout,
+    sealed_sweep,
     shared_holdout,
     shared_ledger,
     shared_report,
@@ -101,12 +104,14 @@ NEVER_RETURNS = {
     "ray.claim": TUNE,
     "ray.report": TUNE,
     "ray.reporting": TUNE,
+    "SealedTrial.evaluate": "only inside sharing (tests/tuning/test_optuna_sealed.py)",
     "reask": "needs the winner's own weights (tests/tuning/test_optuna.py)",
     "distill": "trains; called with a Trainer it refuses",
     "audit": "runs for seconds; stopped before its first part",
 }
 MAKE = {
     "ReusableHoldout": trained_holdout,
+    "ReusableHoldout.prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldout.run": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),
     "MultiplicativeWeights": lambda g: th.MultiplicativeWeights(
@@ -130,6 +135,8 @@ MAKE = {
     "Plan": lambda g: th.plan(size=1000, queries=50),
     "Certificate": lambda g: shared_holdout().certificate(),
     "Status": lambda g: shared_holdout().status(),
+    "Prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)).prices(),
+    "Price": lambda g: shared_holdout().prices().choices["release"],
     "Answer": answer_of,
     "Blockwise": lambda g: th.Blockwise(torch.mean, blocks=10, low=0.0, high=1.0),
     "BoundedMean": lambda g: th.BoundedMean(0.0, 2.0),
@@ -146,6 +153,8 @@ MAKE = {
         name=fresh_name(g), seed=3, track_private_loss=True
     ),
     "PrivatePredictor.validate": lambda g: make(name=fresh_name(g), seed=3),
+    "ReusableHoldout.challenge": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
+    "Challenge": lambda g: make_challenged().challenge("acc", wrong_on(9), query="a"),
     "Closing": lambda g: closed_holdout(),
     "Outcome": lambda g: closed_holdout().runs[0].outcome,
     "Run": lambda g: sealed_run(g),
@@ -153,6 +162,9 @@ MAKE = {
     "Sealed": lambda g: th.Sealed(evaluations=10),
     "Overlap": lambda g: th.overlap([1, 2, 3], [2, 3, 4, 5]),
     "SharedTrial.value": lambda g: reported_trial(g),
+    "SharedTrial.values": lambda g: reported_trial(g),
+    "SealedTrial": lambda g: sealed_trial(g),
+    "FrontPoint": lambda g: tuning.optuna.front(*sealed_sweep(), ["val_acc"])[0],
     "SharedTrial": lambda g: tuning.optuna.SharedTrial(fresh_trial(g), shared_holdout(), "val_acc"),
     "Query": asked,
     "Release": lambda g: Release(3, 10),
@@ -191,6 +203,14 @@ def reported_trial(generator):
     """A trial that has a value."""
     shared = tuning.optuna.SharedTrial(fresh_trial(generator), shared_holdout(), "val_acc")
     shared.report(answer_of(generator), step=1)
+    return shared
+
+
+def sealed_trial(generator):
+    """A trial on a sealed holdout whose display has shown something."""
+    trial = fresh_trial(generator)
+    shared = tuning.optuna.SealedTrial(trial, sealed_holdout(), "val_acc", "display_acc")
+    shared.report(0.5, step=2**40)
     return shared
 
 

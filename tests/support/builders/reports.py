@@ -7,6 +7,7 @@ import torch
 import torch_holdout as th
 from torch_holdout.accounting import Concentrated
 from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.run_times import RunTimes
 from torch_holdout.prediction.budget import PrivacyBudget
 from torch_holdout.prediction.neighbours import Neighbours
 from torch_holdout.prediction.records import TrainingRecords
@@ -43,6 +44,14 @@ class Retold:
             replace(found, asked_at=self.at(20 * found.position))
             for found in self._ledger.charges(account)
         ]
+
+    def run_times(self, account):
+        return {
+            run: RunTimes(
+                self.at(30 * run), self.at(30 * run + 9), found.ended_at and self.at(30 * run + 9)
+            )
+            for run, found in self._ledger.run_times(account).items()
+        }
 
     def refusals(self, account):
         return [

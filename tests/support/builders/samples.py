@@ -9,12 +9,13 @@ from fractions import Fraction
 
 import optuna
 import torch
+import torch_holdout as th
 from torch.utils.data import TensorDataset
 from torch_holdout import accounting, ledger, prediction, report, tuning
 from torch_holdout._noise.streams import SeededNoise
 from torch_holdout.mechanisms import Query
 
-from support.builders.holdouts import ask, correct, make_holdout
+from support.builders.holdouts import ask, correct, make_holdout, sums_of
 from support.builders.hostile import OwnError
 from support.builders.mechanisms import MECHANISMS, guess_of
 from support.builders.predictors import LABELS, make
@@ -103,6 +104,31 @@ def shared_study():
 
     study.optimize(objective, n_trials=2)
     return study
+
+
+@functools.lru_cache
+def sealed_sweep():
+    """A study on a sealed holdout, which is closed."""
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    study = optuna.create_study(direction="maximize")
+    holdout = make_holdout(name="swept", mechanism=th.Sealed(evaluations=10))
+
+    def objective(trial):
+        with tuning.optuna.sharing(trial, holdout, display="display_acc") as shared:
+            sums = {"val_acc": sums_of(holdout, correct(20 + trial.number))}
+            shared.evaluate(sums, query=f"model {trial.number}")
+            shared.report(0.5, step=0)
+            return shared.value
+
+    study.optimize(objective, n_trials=2)
+    holdout.close()
+    return study, holdout
+
+
+@functools.lru_cache
+def sealed_holdout():
+    """An open sealed holdout for trials that evaluate nothing."""
+    return make_holdout(name="sealed", mechanism=th.Sealed(evaluations=10))
 
 
 def fresh_trial(generator):

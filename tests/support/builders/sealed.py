@@ -55,6 +55,19 @@ def play(holdout, name, floor, epochs=30, patience=3):
     return run
 
 
+def months_of_runs(url="memory://", runs=60):
+    """Silent runs of two evaluations; of some a record bit was asked for, once the best run."""
+    mechanism = th.Sealed(evaluations=2)
+    holdout = make_sealed(url, size=50, budget=runs + 20, mechanism=mechanism)
+    for number in range(runs):
+        name, floor = f"width {16 * (1 + number % 32)}, lr 0.003", 0.5 - number % 7 / 50
+        run = play(holdout, name, floor, epochs=2, patience=2 if number % 9 == 4 else None)
+        if number % 5 == 0:
+            run.record()
+    holdout.winner()
+    return holdout
+
+
 def sealed_runs(url="memory://", names=tuple(RUNS), **changes):
     """Two runs that patience has stopped, and one that is open after five evaluations."""
     holdout = make_sealed(url, **changes)

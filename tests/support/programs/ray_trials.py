@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from ray import tune
+from torch.utils.data import DataLoader
 from torch_holdout.tuning.ray import report, reporting
 
 from support.builders.guarded import guard_class, loader, network, per_example, trainer
@@ -55,3 +56,36 @@ def failing_trial(config, holdout):
     if len(mark.read_text().splitlines()) == 1:
         raise RuntimeError("out of memory")
     report({"val_acc": answer})
+
+
+def guarded_trial(config, holdout):
+    """Train with a guard and a display loader; PBT hands checkpoints of other trials over."""
+    torch.set_num_threads(1)
+    torch.manual_seed(config.get("seed", 0))
+    namespace = config.get("namespace", "lightning.pytorch")
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        values = per_example(self, batch)
+        if dataloader_idx == 1:
+            shown = values["val_acc"].float().mean()
+            self.log("display_acc", shown, add_dataloader_idx=False)
+            self.log("display_lr", config["lr"], add_dataloader_idx=False)
+            return None
+        return {name: values[name] for name in holdout.statistics}
+
+    def optimizer(self):
+        return torch.optim.SGD(self.parameters(), lr=config["lr"])
+
+    net = network(namespace, validation_step=validation_step, configure_optimizers=optimizer)
+    guard = guard_class(namespace)(holdout, prog_bar=False, public_dataloaders=(1,))
+    before = tune.get_checkpoint()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = trainer([guard, reporting(guard)], namespace, max_epochs=config["epochs"])
+        loaders = [loader(), DataLoader(loader().dataset, batch_size=50)]
+        if before is None:
+            run.fit(net, loader(drop_last=True), loaders)
+        else:
+            with before.as_directory() as folder:
+                path = f"{folder}/checkpoint"
+                run.fit(net, loader(drop_last=True), loaders, ckpt_path=path)

@@ -1,0 +1,124 @@
+"""Keep-or-revert loops through the real door: a false keep in at most 5 % of accounts.
+
+Over independent accounts more failures than ``limit`` says would happen with probability below 1e-6
+if that held: the false-alarm rate of every check here. Seeds are fixed. Two twins forget a part of
+what a challenge pays: its share of the failure, or the bits that were said before it.
+"""
+
+import math
+from statistics import mean
+
+import numpy as np
+import pytest
+import torch_holdout as th
+from scipy import stats
+from torch_holdout.bounds.challenges import challenge_bracket
+from torch_holdout.holdout import challenges
+
+from support.machines.soak import soak
+
+pytestmark = [pytest.mark.statistical, pytest.mark.soak]
+
+BETA, SIZE, CHALLENGERS = 0.05, 2000, 60
+RIGHT, CHANGED = 0.8, 0.05  # of the population; of the examples that a challenger answers anew
+
+
+def limit(accounts):
+    return int(stats.binom.isf(1e-6, accounts, BETA))
+
+
+def account():
+    return th.ReusableHoldout(
+        "memory://",
+        name="val",
+        size=SIZE,
+        statistics={"acc": th.ZeroOne(), "same": th.ZeroOne()},
+        mechanism=th.Sealed(evaluations=1),
+        budget=CHALLENGERS + 2,
+    )
+
+
+def changed(model, coins):
+    """Answer some examples anew: never better in the population."""
+    anew = coins.random(SIZE) < CHANGED
+    return np.where(anew, coins.random(SIZE) < RIGHT, model)
+
+
+def loop(seed, **rule):
+    """Improve the incumbent again and again; return the keeps, and what they seem to have won."""
+    coins, holdout = np.random.default_rng([seed, 18]), account()
+    incumbent = coins.random(SIZE) < RIGHT
+    holdout.challenge("acc", incumbent, query="first", **rule)
+    keeps = 0
+    for number in range(CHALLENGERS):
+        challenger = changed(incumbent, coins)
+        if holdout.challenge("acc", challenger, query=f"{number}", **rule).kept:
+            incumbent, keeps = challenger, keeps + 1
+    return keeps, incumbent.mean() - RIGHT
+
+
+def climbed(seed):
+    """Climb by bits that claim nothing, then ask for a certified keep; return whether it came.
+
+    The climber's incumbent is that of another statistic of the same examples.
+    """
+    coins, holdout = np.random.default_rng([seed, 81]), account()
+    first = incumbent = coins.random(SIZE) < RIGHT
+    holdout.challenge("acc", first, query="first")
+    holdout.challenge("same", first, query="first", rule="margin")
+    for number in range(CHALLENGERS - 1):
+        challenger = changed(incumbent, coins)
+        if holdout.challenge("same", challenger, query=f"{number}", rule="margin").kept:
+            incumbent = challenger
+    return holdout.challenge("acc", incumbent, query="climbed").kept
+
+
+def test_no_challenger_is_kept_that_is_not_better():
+    """The union over challenges is not sharp: the rate is far below what is allowed."""
+    accounts = soak(400, 5)
+    found = [loop(seed)[0] for seed in range(accounts)]
+    false = sum(keeps > 0 for keeps in found)
+    print(f"certified: a false keep in {false} of {accounts} loops")
+    assert false <= BETA * accounts
+
+
+def test_keep_if_better_keeps_a_third_of_them():
+    """About 19 of 60, each for nothing, for an apparent gain of .04."""
+    accounts = soak(100, 3)
+    found = [loop(1000 + seed, rule="margin") for seed in range(accounts)]
+    keeps, gains = [list(each) for each in zip(*found, strict=True)]
+    print(f"keep if better: {mean(keeps):.1f} keeps, apparent gain {mean(gains):.3f}")
+    # One loop's keeps have a standard deviation of 3: five of its mean's on each side.
+    assert abs(mean(keeps) - 19) < 5 * 3.1 / math.sqrt(accounts)
+    assert min(keeps) >= 1
+    assert mean(gains) > 0.02
+
+
+def test_twin_without_shares_is_caught(monkeypatch):
+    """Each challenge at 5 %, as if it were the only one."""
+    monkeypatch.setattr(
+        challenges, "challenge_bracket", lambda *, run, runs, said: math.log(1 / BETA)
+    )
+    accounts = soak(100, 5)
+    false = sum(loop(seed)[0] > 0 for seed in range(accounts))
+    print(f"without shares and bits: a false keep in {false} of {accounts} loops")
+    assert false > limit(accounts)
+
+
+def test_bits_that_claim_nothing_are_paid_by_the_one_that_does():
+    accounts = soak(200, 3)
+    false = sum(climbed(seed) for seed in range(accounts))
+    print(f"climbed: a false keep in {false} of {accounts} loops")
+    assert false <= limit(accounts)
+
+
+def test_twin_without_bits_is_caught(monkeypatch):
+    monkeypatch.setattr(
+        challenges,
+        "challenge_bracket",
+        lambda *, run, runs, said: challenge_bracket(run=run, runs=runs, said=0.0),
+    )
+    accounts = soak(100, 9)
+    false = sum(climbed(seed) for seed in range(accounts))
+    print(f"climbed without bits: a false keep in {false} of {accounts} loops")
+    assert false > limit(accounts)

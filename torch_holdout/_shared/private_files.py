@@ -1,0 +1,63 @@
+"""Files that only their owner can read: whole or not there at all, also after a power cut."""
+
+import contextlib
+import os
+from pathlib import Path
+
+_OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_READS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS  # a pipe in its place must not wait
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file with mode 0600 under its name once it is on the disk; make its folder (0700).
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write_private(Path(folder) / "own" / "levels", b"7")
+        ...     read_private(Path(folder) / "own" / "levels", longest=1)
+        b'7'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=_OWNERS_FOLDER)
+    draft = path.with_name(f"{path.name}.part")
+    draft.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
+    try:
+        with os.fdopen(os.open(draft, flags, _OWNER_ONLY), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def read_private(path: Path, *, longest: int) -> bytes | None:
+    """Return a file's content, at most one byte more than ``longest``; None if it cannot be read.
+
+    A symbolic link is not followed.
+
+    Example:
+        >>> read_private(Path("/no such file"), longest=10) is None
+        True
+    """
+    try:
+        with os.fdopen(os.open(path, _READS), "rb") as file:
+            return file.read(longest + 1)
+    except OSError:
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a folder's names on the disk, where the system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
