@@ -63,7 +63,8 @@ class DataCheck:
         wanted = guess_loaders is not None and self._holdout.mechanism.wants_guess()
         guesses = [_dataset(loader) for loader in listed(guess_loaders)] if wanted else []
         shown = [_dataset(loader) for loader in public_loaders]
-        others = [(each, _own_guess) for each in guesses] + [(each, _displayed) for each in shown]
+        others: Others = [(each, _own_guess) for each in guesses]
+        others += [(each, _displayed) for each in shown]
         _, world = rank_and_world()
         # Frames of the comparison hold records and their hashes.
         without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, others)))
