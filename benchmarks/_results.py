@@ -58,7 +58,7 @@ REQUIRED = {
     "width of closed losses": Needed("quality", ".*, sealed, closed", "one fresh query"),
     "sealed sweeps against raw values": Needed("sweeps", ".*, TPE, display of .*", "raw values"),
     "sealed sweeps with ASHA": Needed("sweeps", ".*, ASHA, display of .*", "raw values"),
-    "width of sealed sweeps": Needed("sweeps", r"20 sealed trials of 200, n=10000", "live plan, .*"),
+    "width of sealed sweeps": Needed("sweeps", "20 sealed trials of 200, n=10000", "live .*"),
     "private answers": Needed("private_prediction_ways", ".*, neighbours, .*"),
     "ensemble training": Needed("ensemble_training", peer="Lightning, one fit each"),
     "aggregation": Needed("aggregation", unit="us/query"),

@@ -1,6 +1,6 @@
 """The ways of ``sweeps.py``: the same study, told by other things and won by other things."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
@@ -9,7 +9,7 @@ import optuna
 import torch
 import torch_holdout as th
 from _quality_fits import NAME, Net, Setting, Weights, copied
-from _quality_tasks import Examples, loader
+from _quality_tasks import loader
 from _sweep_tasks import DISPLAY_LOSS, Careful, Plain, Point, suggested
 from pytorch_lightning.callbacks import EarlyStopping
 from torch_holdout.pytorch_lightning import HoldoutGuard
@@ -17,7 +17,7 @@ from torch_holdout.tuning.optuna import claim, sharing
 
 import pytorch_lightning as pl
 
-TRIALS, EPOCHS, PATIENCE = 20, 25, 8
+TRIALS, EPOCHS, PATIENCE = 20, 15, 5
 RELEASES = 8  # for the records of 20 trials
 AGAIN = 3
 TRAIN_DISPLAY, HOLDOUT_DISPLAY = 0.1, 0.2
@@ -34,16 +34,14 @@ class Winner:
     Attributes:
         weights: Its parameters.
         claimed: Its accuracy, as the way says.
-        low: The lower end of its interval; None if there is none.
-        high: The upper end.
+        interval: Of the population's accuracy; None if there is none.
         complete: How many trials ended with a value for the sampler.
         epochs: How many epochs were trained in all.
     """
 
     weights: Weights
     claimed: float
-    low: float | None = None
-    high: float | None = None
+    interval: tuple[float, float] | None
     complete: int
     epochs: int
 
@@ -57,10 +55,10 @@ class Sweep:
         self.epochs = 0  # of the study so far
         self.complete = 0  # trials of it that ended with a value for the sampler
 
-    def study(self, direction: str, objective: Callable[[optuna.Trial], float]) -> optuna.Study:
+    def study(self, direction: Any, objective: Callable[[optuna.Trial], Any]) -> optuna.Study:
         """Make a study: TPE without a pruner, or ASHA on random points."""
         seed, tpe = self.setting.seed, self.search == "TPE"
-        asha = optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
+        asha = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
         sampler = optuna.samplers.TPESampler if tpe else optuna.samplers.RandomSampler
         pruner = optuna.pruners.NopPruner() if tpe else asha
         self.epochs = 0
@@ -84,12 +82,18 @@ class Sweep:
         finally:
             self.epochs += counter.count
 
-    def won(self, weights: Weights, claimed: Any, low: Any = None, high: Any = None) -> Winner:
-        """Return the winner of the study."""
+    def won(self, weights: Weights | str | None, claimed: Any) -> Winner:
+        """Return the study's winner, its weights from a file if need be."""
+        loaded = isinstance(weights, dict)
+        found: Any = weights if loaded else torch.load(str(weights), weights_only=True)
+        raw = isinstance(claimed, float)
         return Winner(
-            weights=weights, claimed=claimed, low=low, high=high,
-            complete=self.complete, epochs=self.epochs,
-        )  # fmt: skip
+            weights=found,
+            claimed=claimed if raw else claimed.value,
+            interval=None if raw else (claimed.low, claimed.high),
+            complete=self.complete,
+            epochs=self.epochs,
+        )
 
 
 class _Epochs(pl.Callback):
@@ -121,7 +125,7 @@ def raw(sweep: Sweep) -> dict[str, Winner]:
     """Sampler, pruner, early stopping and choice read raw accuracies of the whole holdout."""
     kept: list[_Told] = []
 
-    def objective(trial: optuna.Trial) -> float:
+    def objective(trial: optuna.Trial) -> Any:
         kept.append(_Told(trial))
         stopping = EarlyStopping(NAME, patience=PATIENCE, mode="max")
         net = sweep.net(Plain, suggested(trial), trial.number)
@@ -149,7 +153,7 @@ def live(sweep: Sweep, *, name: str, guesses: bool) -> dict[str, Winner]:
     holdout = setting.account(plan.mechanism, size=len(setting.holdout), budget=plan.budget)
     kept: dict[str, Weights] = {}
 
-    def objective(trial: optuna.Trial) -> float:
+    def objective(trial: optuna.Trial) -> Any:
         with sharing(trial, holdout) as shared:
             guard = HoldoutGuard(holdout)
             net = sweep.net(Careful, suggested(trial), trial.number)
@@ -161,7 +165,7 @@ def live(sweep: Sweep, *, name: str, guesses: bool) -> dict[str, Winner]:
             return shared.value
 
     best = claim(sweep.study("maximize", objective), holdout)
-    return {name: sweep.won(kept[best.trial], best.value, best.low, best.high)}
+    return {name: sweep.won(kept[best.trial], best)}
 
 
 def from_training(sweep: Sweep) -> dict[str, Winner]:
@@ -183,11 +187,12 @@ def from_training(sweep: Sweep) -> dict[str, Winner]:
         guard = HoldoutGuard(holdout, run=f"again {trial.number}")
         sweep.fit(net, [guard], loader(setting.holdout), epochs=epochs)
     closing = holdout.close()
-    first, best = claim(study, holdout), closing.best
-    place = next(run.weights for run in closing.runs if run.number == best.run)
-    won = sweep.won(_loaded(first.weights), first.value, first.low, first.high)
-    refitted = sweep.won(_loaded(place), best.value, best.low, best.high)
-    return {DISPLAY: replace(won, epochs=searched), REFITTED: refitted}
+    won, best = claim(study, holdout), closing.best
+    places = {run.number: run.weights for run in closing.runs}
+    return {
+        DISPLAY: replace(sweep.won(won.weights, won), epochs=searched),
+        REFITTED: sweep.won(places[best.run if best else 0], best),
+    }
 
 
 def from_holdout(sweep: Sweep) -> dict[str, Winner]:
@@ -198,16 +203,17 @@ def from_holdout(sweep: Sweep) -> dict[str, Winner]:
     study = _watching(sweep, holdout, rest, shown, setting.train)
     holdout.close()
     best = claim(study, holdout)
-    return {FIFTH: sweep.won(_loaded(best.weights), best.value, best.low, best.high)}
+    return {FIFTH: sweep.won(best.weights, best)}
 
 
-WAYS: tuple[Callable[[Sweep], dict[str, Winner]], ...] = (
-    raw,
-    partial(live, name=LIVE, guesses=True),
-    partial(live, name=LIVE_BEFORE, guesses=False),
-    from_training,
-    from_holdout,
-)
+def ways(search: str) -> Iterator[Callable[[Sweep], dict[str, Winner]]]:
+    """Yield the ways; what guesses tell a sampler matters only to one that listens."""
+    yield raw
+    yield partial(live, name=LIVE, guesses=True)
+    if search == "TPE":
+        yield partial(live, name=LIVE_BEFORE, guesses=False)
+    yield from_training
+    yield from_holdout
 
 
 def _sealed(setting: Setting, size: int, runs: int) -> th.ReusableHoldout:
@@ -215,11 +221,11 @@ def _sealed(setting: Setting, size: int, runs: int) -> th.ReusableHoldout:
 
 
 def _watching(
-    sweep: Sweep, holdout: th.ReusableHoldout, sealed: Examples, shown: Examples, train: Examples
+    sweep: Sweep, holdout: th.ReusableHoldout, sealed: Any, shown: Any, train: Any
 ) -> optuna.Study:
     """Make a study whose sampler, pruner and early stopping read the display's loss."""
 
-    def objective(trial: optuna.Trial) -> float:
+    def objective(trial: optuna.Trial) -> Any:
         with sharing(trial, holdout, display=DISPLAY_LOSS) as shared:
             guard = HoldoutGuard(holdout, public_dataloaders=(1,))
             stopping = EarlyStopping(DISPLAY_LOSS, patience=PATIENCE)
@@ -229,8 +235,3 @@ def _watching(
             return shared.value
 
     return sweep.study("minimize", objective)
-
-
-def _loaded(place: str) -> Weights:
-    weights: Weights = torch.load(place, weights_only=True)
-    return weights

@@ -1,12 +1,13 @@
 """What a study's winner is worth, and what is claimed of it: raw, live, sealed with a display.
 
-Every way makes the same Optuna studies of 20 trials with a real Trainer of at most 25 epochs, over
+Every way makes the same Optuna studies of 20 trials with a real Trainer of at most 15 epochs, over
 four hyperparameters: TPE without a pruner, and ASHA (successive halving of random points).
 
-- raw values: sampler, pruner, early stopping (patience 8) and choice read plain logged accuracies;
+- raw values: sampler, pruner, early stopping (patience 5) and choice read plain logged accuracies;
 - live: ``th.plan(size=, queries=20, budget=8, purpose="search")``, one question a trial after a fit
   of fixed length, so that ASHA has nothing to prune by;
-- live, guesses pruned: the same, but a trial that is no better ends without a value, as it used to;
+- live, guesses pruned (TPE): the same, but a trial that is no better ends without a value, as it
+  used to;
 - display of the training data: a tenth of it tells sampler, pruner and early stopping its loss, the
   whole holdout is sealed, and closing names the best of all trials and epochs;
 - the same, then refits: the display's three best trials are trained again on all training data,
@@ -29,7 +30,7 @@ import optuna
 from _measure import asked_quick, report
 from _quality_fits import Setting, fresh_value, quietly
 from _sweep_tasks import TASKS, Careful, Point
-from _sweep_ways import EPOCHS, RAW, TRIALS, WAYS, Sweep, Winner
+from _sweep_ways import EPOCHS, RAW, TRIALS, Sweep, Winner, ways
 from _sweep_widths import show_widths
 
 SEEDS = 8
@@ -63,7 +64,7 @@ def measure(number: int, search: str, seed: int, trials: int = TRIALS) -> dict[s
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with quietly() as folder:
         sweep = Sweep(Setting(TASKS[number], seed, EPOCHS, Path(folder)), search, trials)
-        winners = {name: one for way in WAYS for name, one in way(sweep).items()}
+        winners = {name: one for way in ways(search) for name, one in way(sweep).items()}
         return {name: _found(sweep, winner) for name, winner in winners.items()}
 
 
@@ -71,13 +72,12 @@ def _found(sweep: Sweep, winner: Winner) -> Found:
     hidden = len(winner.weights["layers.0.bias"])
     net = sweep.net(Careful, Point(rate=0.0, hidden=hidden, dropout=0.0, decay=0.0), 0)
     net.load_state_dict(winner.weights)
-    value, low, high = fresh_value(net, sweep.setting.fresh), winner.low, winner.high
-    known = low is not None and high is not None
+    value, interval = fresh_value(net, sweep.setting.fresh), winner.interval
     return Found(
         value=value,
         claimed=winner.claimed,
-        width=(high - low) / 2 if known else None,
-        covered=low <= value <= high if known else None,
+        width=None if interval is None else (interval[1] - interval[0]) / 2,
+        covered=None if interval is None else interval[0] <= value <= interval[1],
         complete=winner.complete,
         epochs=winner.epochs,
     )
