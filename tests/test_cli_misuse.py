@@ -150,7 +150,7 @@ def help_texts():
 
 def test_help_names_no_types_of_python():
     texts = list(help_texts())
-    assert len(texts) == 8
+    assert len(texts) == 9
     for text in texts:
         assert re.findall(r"<\w+( range)?>|\b(INTEGER|FLOAT|TEXT|bool|str|int)\b", text) == []
         assert "..." not in text.replace("[ARGS]...", "")  # no sentence is cut off
@@ -169,7 +169,12 @@ def test_an_interrupt_ends_with_130_and_nothing_else(monkeypatch):
 @pytest.mark.integration
 def test_control_c_ends_with_130_and_no_traceback():
     process = subprocess.Popen(
-        [*COMMAND, "audit"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "audit"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Jobs that a shell starts in the background inherit that it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     first = process.stderr.readline()  # it has begun
     time.sleep(0.1)

@@ -180,9 +180,10 @@ def spent(printed):
 def test_ray_sweep_stops_at_its_budget(tmp_path):
     small = ("--ledger", str(tmp_path / "holdout.db"), "--trials", "2", "--epochs", "2")
     printed = run("ray_sweep.py", *small, "--budget", "1")
-    assert printed.count("last published val_acc") == 2
-    assert "released for trial" in printed
-    assert "0 of 1 release left (exhausted)" in printed
+    assert printed.count("last display_acc") == 2
+    assert printed.count("last display_acc nan") == 1  # beyond the budget
+    assert "0 of 1 run left (exhausted)" in printed
+    assert "for all evaluations at once" in printed
 
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))

@@ -31,7 +31,7 @@ LETTERS = {
         "tau": "τ",
         "psi": "ψ",
     },
-    **{"Delta": "Δ", "Phi": "Φ", "ell": "ℓ", "theta": "θ", "phi": "φ", "infty": "∞"},
+    **{"Delta": "Δ", "Gamma": "Γ", "Phi": "Φ", "ell": "ℓ", "theta": "θ", "phi": "φ", "infty": "∞"},
 }
 SIGNS = {
     **{"le": "≤", "ge": "≥", "ne": "≠", "propto": "∝", "pm": "±", "in": "∈", "mid": "|"},

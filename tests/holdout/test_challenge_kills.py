@@ -135,3 +135,13 @@ def commits_first(url, folder):
 
     Incumbents.keep = lambda *arguments: None  # it would be written after the commit
     program.run(url, folder, ("after commit", 0))
+
+
+def test_several_processes_at_once_decide_each_challenge_once(tmp_path, undisturbed):
+    """Whoever is first decides; the others are told the same, and no file is taken away."""
+    processes = [start(tmp_path) for _ in range(3)]
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(shown(tmp_path)) == 3 * len(program.WRONG)
+    assert list(problems(tmp_path, undisturbed)) == []

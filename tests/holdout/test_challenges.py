@@ -304,3 +304,12 @@ def test_a_named_run_names_the_challenge():
         holdout.challenge("acc", wrong_on(100), query="a")
     holdout.challenge("acc", wrong_on(99), query="b")
     assert [run.name for run in holdout.status().runs] == ["agent 7", "challenge 2"]
+
+
+def test_prices_before_a_challenge_are_what_is_charged_after_it():
+    holdout = make_challenged()
+    holdout.challenge("acc", wrong_on(200), query="first")
+    for number, wrong in enumerate((120, 119, 60, 59, 58)):
+        offered = holdout.prices().choices
+        told = holdout.challenge("acc", wrong_on(wrong), query=f"{number}")
+        assert told.price == offered["kept" if told.kept else "reverted"].nats

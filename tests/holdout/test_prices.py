@@ -317,6 +317,13 @@ class TestSentences:
         ends = [re.search("(at most )?val_loss", line).start() for line in lines[6:]]
         assert len(set(ends)) == 1
 
+    def test_the_last_run_has_no_later_one(self):
+        lines = str(make_sealed(budget=1).prices()).splitlines()
+        assert lines[4].split() == ["what", "the", "next", "run", "shows", "nats"]
+        assert lines[5].split()[-1] == "0"
+        live = make_holdout(budget=1, mechanism=th.Ladder(step=0.01))
+        assert "the last of" not in str(live.prices())
+
     def test_a_line_in_the_status(self):
         holdout = make_sealed(size=10_000, budget=20, mechanism=th.Sealed(evaluations=200))
         (line,) = [own for own in str(holdout.status()).splitlines() if "next run" in own]

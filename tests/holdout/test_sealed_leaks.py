@@ -6,12 +6,11 @@ import logging
 import math
 import pickle
 import sqlite3
-import traceback
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 
 import pytest
-import sqlalchemy as sa
 import torch
 import torch_holdout as th
 from torch_holdout.holdout import challenges
@@ -23,6 +22,7 @@ from torch_holdout.report import content, page, rows, summarise
 
 from support.builders.sealed_logs import events_of
 from support.oracles.leaks import raw_hits
+from support.oracles.work import taken_along, watched_work
 
 SIZE, LEVELS = 97, 65536
 
@@ -158,14 +158,7 @@ def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, 
     monkeypatch.setattr(SealedRuns, method, broken)
     with pytest.raises(th.HoldoutError) as caught:
         evaluate(holdout, run, 1)
-    error, texts = caught.value, []
-    while error is not None:
-        texts += [str(error), repr(error.args)]
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            if "torch_holdout" in frame.f_code.co_filename:
-                texts += [repr(local) for local in frame.f_locals.values()]
-        error = error.__cause__ or error.__context__
-    assert raw_hits(texts, RAW) == []
+    assert raw_hits(taken_along(caught.value), RAW) == []
     monkeypatch.undo()
     assert evaluate(holdout, run, 1).passes == 2  # nothing of the failed one was kept
 
@@ -174,26 +167,15 @@ def watched(path, course):
     """For each pass of a course: its statements, and how much was written."""
     holdout = account(path)
     holdout.status()
-    statements, found = [], []
-
-    def note(connection, cursor, statement, parameters, context, many):
-        statements.append(statement)
-
-    sa.event.listen(holdout._ledger._connected, "before_cursor_execute", note)
     run = holdout.run(stop=th.Patience("err", 8))
-    # While another reader has the file open, the write-ahead log stays and shows what was written.
-    reader = sqlite3.connect(path)
-    reader.execute("SELECT count(*) FROM th_holdouts").fetchone()
-    log = path.with_name(f"{path.name}-wal")
-    for epoch, errors in enumerate(course):
-        statements.clear()
-        before = log.stat().st_size if log.exists() else 0
+
+    def evaluated(epoch, errors):
         sums = holdout.accumulator("err")
         sums.update((torch.arange(SIZE) < errors).float())
         run.evaluate({"err": sums}, query=f"weights {epoch}")
-        found.append((list(statements), log.stat().st_size - before))
-    reader.close()
-    return found
+
+    with watched_work(holdout, path) as work:
+        return [work(partial(evaluated, *pair)) for pair in enumerate(course)]
 
 
 def test_better_and_worse_passes_do_the_same_work(tmp_path):
@@ -320,41 +302,26 @@ def test_an_error_inside_a_challenge_takes_nothing_along(path, monkeypatch, plac
     monkeypatch.setattr(*place, broken)
     with pytest.raises(th.HoldoutError) as caught:
         challenged(holdout, 1)
-    error, texts = caught.value, []
-    while error is not None:
-        texts += [str(error), repr(error.args)]
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            if "torch_holdout" in frame.f_code.co_filename:
-                texts += [repr(local) for local in frame.f_locals.values()]
-        error = error.__cause__ or error.__context__
-    assert raw_hits(texts, RAW + first) == []
+    assert raw_hits(taken_along(caught.value), RAW + first) == []
     monkeypatch.undo()
     assert holdout.budget_left == 3  # nothing of the failed one was kept
     assert challenged(holdout, 1).number == 2
 
 
 def watched_challenges(path, wrong):
-    """For each challenge: its statements, how much was written, and which calls touch files."""
+    """What challenges said; for each its statements, how much was written, and how many files."""
     holdout = account(path, runs=len(wrong))
     holdout.status()
-    found, statements = [], []
+    told, found = [], []
 
-    def note(connection, cursor, statement, parameters, context, many):
-        statements.append(statement)
-
-    sa.event.listen(holdout._ledger._connected, "before_cursor_execute", note)
-    reader = sqlite3.connect(path)
-    reader.execute("SELECT count(*) FROM th_holdouts").fetchone()
-    log = path.with_name(f"{path.name}-wal")
-    told = []
-    for number, count in enumerate(wrong):
-        statements.clear()
-        before = log.stat().st_size if log.exists() else 0
+    def challenge(number, count):
         errors = (torch.arange(SIZE) < count).float()
         told.append(holdout.challenge("err", errors, query=f"{number}", rule="margin").kept)
-        left = len(list(path.parent.glob(f"{path.name}.challenges/*/*")))
-        found.append((list(statements), log.stat().st_size - before, left))
-    reader.close()
+
+    with watched_work(holdout, path) as work:
+        for pair in enumerate(wrong):
+            did = work(partial(challenge, *pair))
+            found.append((*did, len(list(path.parent.glob(f"{path.name}.challenges/*/*")))))
     return told, found
 
 

@@ -1,10 +1,8 @@
 """A record bit and the winner's number leave, and nothing else: no value, no work, no error."""
 
 import sqlite3
-import traceback
 
 import pytest
-import sqlalchemy as sa
 import torch
 import torch_holdout as th
 from torch_holdout.holdout.standings import Standings
@@ -14,6 +12,7 @@ from torch_holdout.ledger.verify import verify
 from torch_holdout.report import content, page, summarise
 
 from support.oracles.leaks import raw_hits
+from support.oracles.work import taken_along, watched_work
 
 SIZE, LEVELS = 97, 65536
 
@@ -98,14 +97,7 @@ def test_an_error_takes_nothing_along_and_says_nothing(path, monkeypatch, method
     for ask in (runs[2].record, holdout.winner):
         with pytest.raises(th.HoldoutError) as caught:
             ask()
-        error, texts = caught.value, []
-        while error is not None:
-            texts += [str(error), repr(error.args)]
-            for frame, _ in traceback.walk_tb(error.__traceback__):
-                if "torch_holdout" in frame.f_code.co_filename:
-                    texts += [repr(local) for local in frame.f_locals.values()]
-            error = error.__cause__ or error.__context__
-        assert raw_hits(texts, RAW) == []
+        assert raw_hits(taken_along(caught.value), RAW) == []
     monkeypatch.undo()
     assert set(holdout.status().nats) == {"ended"}  # nothing was said, and nothing is charged
 
@@ -117,24 +109,10 @@ def watched(path, course):
         played(holdout, (torch.arange(SIZE) < errors).float(), f"{number}")
         for number, errors in enumerate(course)
     ]
-    statements, found = [], []
-
-    def note(connection, cursor, statement, parameters, context, many):
-        statements.append(statement)
-
-    sa.event.listen(holdout._ledger._connected, "before_cursor_execute", note)
-    # While another reader has the file open, the write-ahead log stays and shows what was written.
-    reader = sqlite3.connect(path)
-    reader.execute("SELECT count(*) FROM th_holdouts").fetchone()
-    log = path.with_name(f"{path.name}-wal")
     answers = []
-    for ask in (*(run.record for run in runs), holdout.winner):
-        statements.clear()
-        before = log.stat().st_size if log.exists() else 0
-        answers.append(ask())
-        found.append((list(statements), log.stat().st_size - before))
-    reader.close()
-    return answers, found
+    questions = [*(run.record for run in runs), holdout.winner]
+    with watched_work(holdout, path) as work:
+        return answers, [work(lambda ask=ask: answers.append(ask())) for ask in questions]
 
 
 def test_the_work_is_the_same_whatever_is_said(tmp_path):

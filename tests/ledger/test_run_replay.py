@@ -1,4 +1,4 @@
-"""Every edit of sealed runs, their prices, their secrets and a closing is found, and named."""
+"""Every edit of sealed runs, symbols, their prices, secrets and a closing is found, and named."""
 
 import shutil
 import sqlite3
@@ -15,11 +15,17 @@ from support.builders.sealed import make_sealed, play, sealed_runs
 
 
 def fill(url, close=False):
-    """Two stopped runs, an open one, one given up for free; another account that nobody edits."""
+    """Two stopped runs, an open one, one given up for free; another account that nobody edits.
+
+    Before the last one a record bit and the winner were asked for, and after it once more.
+    """
     holdout, _ = sealed_runs(url)
+    holdout.run(resume=holdout.status().runs[1].id).record()
+    holdout.winner()
     given_up = holdout.run(stop=th.Patience("val_loss", 3))
     given_up.evaluate({"val_acc": sums_of(holdout, [True] * 400)}, query="a bug in epoch 1")
     given_up.give_up()
+    holdout.winner("val_acc")
     play(make_sealed(url, name="other"), "alone", 0.3)
     if close:
         holdout.close()
@@ -72,8 +78,14 @@ def of(table, where):
     return f"DELETE FROM {table} WHERE holdout_id = 1 AND {where}"
 
 
+def told(old, new, position):
+    return event(f"detail = replace(detail, '{old}', '{new}')", position)
+
+
 STOP = "(SELECT min(position) FROM th_run_events WHERE holdout_id = 1 AND kind = 'stop')"
-GIVEN_UP = "(SELECT max(position) FROM th_run_events WHERE holdout_id = 1)"
+LAST = "(SELECT max(position) FROM th_run_events WHERE holdout_id = 1)"
+RECORD = "(SELECT min(position) FROM th_run_events WHERE holdout_id = 1 AND kind = 'record')"
+WINNER = "(SELECT min(position) FROM th_run_events WHERE holdout_id = 1 AND kind = 'winner')"
 LATE = "(SELECT max(position) FROM th_run_events WHERE holdout_id = 1 AND kind = 'evaluate')"
 
 OPEN = {
@@ -92,7 +104,7 @@ OPEN = {
     "run of an event": (event("run = 3", 2), "its run is not open"),
     "event deleted": (of("th_run_events", "position = 3"), "deleted"),
     "first deleted": (of("th_run_events", "position = 1"), "deleted"),
-    "last deleted": (of("th_run_events", f"position = {GIVEN_UP}"), "ends with"),
+    "last deleted": (of("th_run_events", f"position = {LAST}"), "ends with"),
     "number of events": (end("events = 3"), "number of events"),
     "last link": (end("chain = 'x'"), "ends with"),
     "no end": (of("th_run_ends", "1"), "no event that ends their chain"),
@@ -132,6 +144,21 @@ OPEN = {
         "not closed",
     ),
     "type": (event("detail = x'00'", 2), "unreadable: a value has the wrong type"),
+    "price of a bit": (event("nats = 0.0", RECORD), "price is not what the registered law gives"),
+    "price of a winner": (event("nats = 0.1", WINNER), "price is not what the registered law"),
+    "bit": (told('"value":1', '"value":0', RECORD), "what was said before is not"),
+    "what a bit compared": (told('"choices":2', '"choices":9', RECORD), "that had ended"),
+    "a certain bit": (told('"choices":2', '"choices":1', RECORD), "that had ended"),
+    "bits before": (told('"tally":[1,0', '"tally":[3,0', RECORD), "what was said before is not"),
+    "sum of prices": (told('"said":', '"said":1', WINNER), "price is not what the registered law"),
+    "another winner": (told('"value":2', '"value":1', WINNER), "that had ended"),
+    "winner of another statistic": (told("val_loss", "val_x", WINNER), "that had ended"),
+    "bit of an open run": (told('"run":2', '"run":3', RECORD), "not about an ended run"),
+    "bit of no run": (told('"run":2', '"run":9', RECORD), "not about an ended run"),
+    "symbol of a run": (event("run = 2", RECORD), "not about an ended run"),
+    "symbol of another kind": (event("kind = 'challenge'", RECORD), "edited"),
+    "symbol deleted": (of("th_run_events", f"position = {RECORD}"), "deleted"),
+    "symbol without its words": (event("detail = '{}'", RECORD), "unreadable"),
 }
 
 PUBLISHED = "holdout_id = 1 AND run = 1 AND evaluation = 2 AND statistic = 'val_acc'"

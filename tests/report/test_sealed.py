@@ -151,7 +151,8 @@ class TestOpen:
         means = [curve(epoch, floor) for floor in (0.42, 0.33, 0.24) for epoch in range(12)]
         secrets += [f"{value:.4f}" for each in means for value in each.values()]
         shown = [page(summarise(Ledger(f"sqlite:///{opened}")))]
-        shown += [call("status", opened, *options).stdout for options in ((), ("--json",))]
+        for command in ("status", "prices"):
+            shown += [call(command, opened, *options).stdout for options in ((), ("--json",))]
         shown += [call("report", opened, option).stdout for option in ("--json", "--csv")]
         shown.append(call("verify", opened, "--json").stdout)
         assert len(secrets) > 150

@@ -11,7 +11,8 @@ from ray import tune
 from ray.tune.error import TuneError
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from torch_holdout.errors import HoldoutError
-from torch_holdout.tuning.ray import EXHAUSTED, claim, sharing
+from torch_holdout.tuning.ray import claim, sharing
+from torch_holdout.tuning.ray_trials import EXHAUSTED
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.sweeps import EVERYTHING, shared_account

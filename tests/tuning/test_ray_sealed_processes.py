@@ -183,7 +183,7 @@ def test_population_based_training_hands_over_weights_and_not_runs(tmp_path):
         hyperparam_mutations={"lr": tune.loguniform(1e-4, 1.0)},
         quantile_fraction=0.5,
     )
-    trainable = sharing(guarded_trial, account, display=["display_acc", "display_lr"])
+    trainable = sharing(guarded_trial, account, display=["display_acc"])
     results = sweep(trainable, tmp_path, space, scheduler=scheduler, reuse_actors=True, **DISPLAY)
     assert results.num_errors == 0
     # One trial went on from the other's weights.

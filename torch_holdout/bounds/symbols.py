@@ -21,8 +21,8 @@ def kt_price(ones: int, zeros: int) -> float:
     r"""Return the price of a sequence of bits by the law of Krichevsky and Trofimov.
 
     After t bits with r ones the next one is 1 with probability :math:`(r + 1/2)/(t + 1)`, so the
-    whole costs :math:`\ln \pi + \ln\Gamma(t+1) - \ln\Gamma(r+\frac12) - \ln\Gamma(t-r+\frac12)`,
-    in whatever order they came.
+    whole costs :math:`\ln \pi + \ln \Gamma(t + 1) - \ln \Gamma(r + \frac{1}{2}) - \ln \Gamma(t - r
+    + \frac{1}{2})`, in whatever order they came.
 
     Example:
         >>> round(kt_price(1, 0), 6), round(kt_price(2, 48), 3)
@@ -94,7 +94,7 @@ def record_mixture(rank: float, ones: int, zeros: int) -> float:
 def record_price(records: Sequence[bool], compared: Sequence[int]) -> float:
     r"""Return the price of a sequence of record bits, "better than every run before".
 
-    :math:`-\ln(\frac12 \prod_t p_t + \frac12 q)`, p the 1/r law and q Krichevsky-Trofimov's: a
+    :math:`-\ln(\frac{1}{2} p + \frac{1}{2} q)`, p the 1/r law and q Krichevsky-Trofimov's: a
     registered mixture. The first run is a record for certain; its bit is not coded and not given
     here. One more bit costs the difference.
 
@@ -132,7 +132,7 @@ def worst_record_price(rank: float, ones: int, zeros: int, compared: int, more: 
         >>> round(worst_record_price(0.0, 0, 0, compared=2, more=19), 2)
         15.55
         >>> every = [record_price([a, b], [2, 3]) for a in (True, False) for b in (True, False)]
-        >>> worst_record_price(0.0, 0, 0, compared=2, more=2) == max(every)
+        >>> math.isclose(worst_record_price(0.0, 0, 0, compared=2, more=2), max(every))
         True
     """
     require_whole("compared", compared, 2, _LARGEST)

@@ -123,7 +123,8 @@ class Prices:
 
     Everything follows from public facts: how many runs and evaluations there were, and what has
     been said. A run's own evaluations pay for what was said before them and not for what the run
-    itself shows, so ``next`` is the same for every choice. ``str(prices)`` is a table for people.
+    itself shows, so ``next`` is the same for every choice. Record bits and winners are priced for
+    runs that evaluate the statistic they are compared by. ``str(prices)`` is a table for people.
 
     Attributes:
         name: The holdout.
@@ -223,18 +224,20 @@ class Prices:
         return f"next run, {counted(self.evaluations, 'evaluation')}, whatever it shows"
 
     def _table(self) -> Iterator[str]:
+        alone = self.left == 1  # what comes next is the last, too
         if self.unit == "release":
             end = self.choices["release"].last
-            yield f"  the last of {counted(self.left, self.unit)}, at the earliest: {end}"
+            if not alone:
+                yield f"  the last of {counted(self.left, self.unit)}, at the earliest: {end}"
             return
-        whole = f"then the last of {counted(self.left, 'run')}, all like it"
+        whole = "" if alone else f"then the last of {counted(self.left, 'run')}, all like it"
         rows = [("what the next run shows", "nats", whole)]
         for own in self.choices.values():
-            most = "at most " if own.is_bound else ""
-            rows.append((own.words, own.nats_text, f"{most}{own.last}"))
+            last = f"{'at most ' if own.is_bound else ''}{own.last}"
+            rows.append((own.words, own.nats_text, "" if alone else last))
         first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
         for shows, nats, last in rows:
-            yield f"  {shows:<{first}}  {nats:<{second}}  {last}"
+            yield f"  {shows:<{first}}  {nats:<{second}}  {last}".rstrip()
 
 
 def half_widths_text(by_statistic: dict[str, float]) -> str:

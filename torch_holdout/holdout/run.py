@@ -29,7 +29,7 @@ from torch_holdout.holdout.standings import Standings, ask, not_begun
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.run_events import StoredRun, Sums, run_mark
 from torch_holdout.ledger.sealed_runs import SealedRuns
-from torch_holdout.ledger.symbols import record_said
+from torch_holdout.ledger.symbols import records_said
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
 
@@ -55,6 +55,8 @@ class Run:
         ...             break
         >>> isinstance(run, Run), run.outcome.best_evaluation, run.outcome.stopped_at
         (True, 3, 5)
+        >>> run.record(), holdout.winner()  # of the only run both are certain, and free
+        (True, 1)
     """
 
     def __init__(
@@ -102,9 +104,8 @@ class Run:
             return None
         summary = self._access.ledger.summary(self._access.account)
         stored = self._of(summary.runs)
-        return outcome_of(
-            stored, self._mechanism, self._mark, record_said(summary.symbols, stored.run)
-        )
+        record = records_said(summary.symbols).get(stored.run)
+        return outcome_of(stored, self._mechanism, self._mark, record)
 
     def belongs_to(self, address: str, name: str) -> bool:
         """Whether it is a run of the holdout of that name in that ledger."""
@@ -146,21 +147,6 @@ class Run:
         Its best evaluation by its own statistic, strictly better than every one of theirs. The bit
         is a symbol: every later evaluation pays for it, by a registered law (``bounds.symbols``).
         Asked again it is the same, free.
-
-        Example:
-            >>> import torch, torch_holdout as th
-            >>> holdout = th.ReusableHoldout(
-            ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
-            ...     mechanism=th.Sealed(evaluations=10), budget=2)
-            >>> for right in (2, 3):
-            ...     with holdout.run() as run:
-            ...         sums = holdout.accumulator("val_acc")
-            ...         sums.update(torch.arange(4) < right)
-            ...         _ = run.evaluate({"val_acc": sums}, query=f"model {right}")
-            >>> run.record(), holdout.winner()
-            (True, 2)
-            >>> {kind: round(nats, 3) for kind, nats in holdout.status().nats.items()}
-            {'ended': 0.0, 'record': 0.693, 'winner': 0.693}
         """
         mark = self._mark
         if mark is None:
@@ -186,7 +172,7 @@ class Run:
         with contextlib.suppress(HoldoutClosedError):  # closed meanwhile: there is nothing to end
             if kind is None:
                 self.end()
-            elif issubclass(kind, Exception):
+            elif issubclass(kind, Exception) and not (self._trial and self._trial.keeps_open):
                 self._give_up_if_free()
 
     def __copy__(self) -> "Run":

@@ -72,6 +72,8 @@ class TrialRun:
 
     Attributes:
         runs: Ids of the runs that were evaluated here.
+        keeps_open: Whether a run that an error breaks off stays open, because the trial may go on
+            with it from a checkpoint; otherwise it is given up if that is free.
 
     Example:
         >>> trial = TrialRun("account", "study trial 3", earlier=["its killed run"])
@@ -98,6 +100,7 @@ class TrialRun:
         self.best = best
         self.folder = folder
         self.runs: list[str] = []
+        self.keeps_open = goes_on
         self._earlier = list(earlier)
         self._goes_on = goes_on
         self._begun = begun

@@ -238,8 +238,10 @@ class SealedRuns:
                 .order_by(*secret_sums.primary_key.columns)
             )
             published = [dict(row) for row in rows.mappings()]
-            for row in published:
-                change(self._connection, closed_sums.insert(), row)
+            names = [column.name for column in secret_sums.columns]
+            own = sa.select(secret_sums).where(self._of(secret_sums))
+            copied = closed_sums.insert().from_select(names, own)
+            change(self._connection, copied, rows=len(published))
         for table in (secret_sums, secret_runs):
             self._connection.execute(table.delete().where(self._of(table)))
         detail = canonical({"exact": exact, "sums": sums_digest(published)})

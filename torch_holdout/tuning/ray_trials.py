@@ -2,8 +2,8 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from torch_holdout.tuning.reporting import (
     tells_the_value,
     told_value,
 )
-from torch_holdout.tuning.trial_runs import open_runs
+from torch_holdout.tuning.trial_runs import give_up_free, open_runs
 
 EXHAUSTED = "holdout_exhausted.txt"
 PROBLEM = "holdout/problem"
@@ -45,6 +45,7 @@ class Sweep:
 
     holdout: ReusableHoldout
     display: tuple[str, ...]
+    statistic: str | None
     every: bool
 
 
@@ -56,17 +57,22 @@ class RunningTrial:
         self.holdout = sweep.holdout
         self.display = sweep.display
         self.every = sweep.every
+        self._statistic = sweep.statistic
         self.sealed = not sweep.holdout.mechanism.shows_values
         self.account = sweep.holdout.account
         self.reported = False
         self.withheld = False
         self._run: TrialRun | None = None
+        self._asked: dict[str, int | None] = {}
+        self._released: dict[str, float] = {}
 
-    def context(self) -> AbstractContextManager[Any]:
-        """Return the block in which the trial asks; raise if the budget is spent.
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Let the trial ask inside the block; raise if the budget is spent.
 
         A trial that starts from a checkpoint, be it another trial's, goes on with its own sealed
-        run. One that starts without starts over: its new run takes the place of the old one.
+        run. One that starts without starts over: its new run takes the place of the old one. A
+        trial that fails before its first checkpoint gives its run up, if that is free.
         """
         tuning = tune.get_context()
         label = run_label(tuning.get_experiment_name(), tuning.get_trial_id())
@@ -74,15 +80,24 @@ class RunningTrial:
         if self.holdout.exhausted and not earlier:
             end(self.holdout)
         if not self.sealed:
-            return named_run(label)
-        self._run = TrialRun(
+            with named_run(label):
+                yield
+            return
+        run = self._run = TrialRun(
             self.account,
             label,
             earlier=earlier,
             goes_on=tune.get_checkpoint() is not None,
+            best=self._statistic,
             folder=_weights_folder(tuning.get_storage()),
         )
-        return trial_run(self._run)
+        try:
+            with trial_run(run):
+                yield
+        except Exception:
+            if not run.keeps_open:
+                give_up_free(self.holdout, run.runs)
+            raise
 
     def tell(self, values: Mapping[str, Any], checkpoint: Any = None) -> None:
         """Report answers, or a display's numbers, to Tune."""
@@ -96,6 +111,8 @@ class RunningTrial:
             told |= stamp
             if checkpoint is not None:
                 checkpoint.update_metadata(stamp)
+        if checkpoint is not None and self._run is not None:
+            self._run.keeps_open = True
         self.reported = True
         tune.report(told, checkpoint=checkpoint)
 
@@ -130,12 +147,24 @@ class RunningTrial:
             value = told_value(self.holdout, name, answer)
             if value is None:
                 return None
+            self._require_once(name, answer)
             if not here and answer.is_release:
                 answer = replace(answer, position=None)  # of no release here: nothing to claim
-            told |= _row(name, answer, value)
-            if not tells_the_value(self.holdout.mechanism, answer):
+            if tells_the_value(self.holdout.mechanism, answer):
+                self._released[name] = value
+            else:
+                value = self._released.get(name, value)  # the trial's own release says more
                 told[f"holdout/{name}/no_better"] = True
+            told |= _row(name, answer, value)
         return told
+
+    def _require_once(self, name: str, answer: Answer) -> None:
+        if not self.every and self._asked.setdefault(name, answer.position) != answer.position:
+            raise InvalidArgumentError(
+                f"Expected one question per trial, because all trials share the budget of holdout "
+                f"{self.holdout.name!r}, but this is the second answer about {name!r}. Ask once, "
+                f"when the trial is trained, or write sharing(train, holdout, every=True)."
+            )
 
 
 _running: ContextVar[RunningTrial | None] = ContextVar("running_trial", default=None)
@@ -160,7 +189,7 @@ def run_trial(
     take_problem()  # of another trial
     token = _running.set(trial)
     try:
-        with trial.context():
+        with trial.asking():
             train(config, sweep.holdout)
     except BudgetExhaustedError as error:
         _log.warning(str(error))

@@ -274,6 +274,7 @@ BY_PLACE = {
     "ReusableHoldout.run:resume": one_of(None),
     "ReusableHoldout.run:name": one_of(None, "a run"),
     "ReusableHoldout.run:stop": lambda g: th.Patience("val_acc", patience=2),
+    "ReusableHoldout.winner:statistic": one_of(None, "val_acc"),
     "ReusableHoldout.challenge:values": lambda g: torch.as_tensor(correct(g.randrange(51))),
     "ReusableHoldout.challenge:statistic": one_of("val_acc"),
     "ReusableHoldout.challenge:query": one_of("model 20", "model 21"),

@@ -102,6 +102,9 @@ NEVER_RETURNS = {
     "PartitionedEnsemble.forward": REFUSES,
     "PartitionedEnsemble.predict_step": REFUSES,
     "ray.claim": TUNE,
+    "ray.closed_results": TUNE,
+    "ray.front": TUNE,
+    "ray.ranking": TUNE,
     "ray.report": TUNE,
     "ray.reporting": TUNE,
     "SealedTrial.evaluate": "only inside sharing (tests/tuning/test_optuna_sealed.py)",
@@ -113,6 +116,8 @@ MAKE = {
     "ReusableHoldout": trained_holdout,
     "ReusableHoldout.prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldout.run": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
+    "ReusableHoldout.winner": lambda g: ended_run(g).holdout,
+    "Run.record": lambda g: ended_run(g),
     "ReusableHoldoutMetric": lambda g: th.ReusableHoldoutMetric(make_holdout(), "val_acc"),
     "MultiplicativeWeights": lambda g: th.MultiplicativeWeights(
         "memory://",
@@ -187,6 +192,13 @@ def sealed_run(generator):
     run = holdout.run(stop=th.Patience("val_acc", patience=2))
     run.evaluate({"val_acc": sums_of(holdout, correct(20))}, query="model 20")
     run.holdout = holdout  # for arguments
+    return run
+
+
+def ended_run(generator):
+    """The same, ended."""
+    run = sealed_run(generator)
+    run.end()
     return run
 
 

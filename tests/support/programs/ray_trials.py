@@ -69,7 +69,6 @@ def guarded_trial(config, holdout):
         if dataloader_idx == 1:
             shown = values["val_acc"].float().mean()
             self.log("display_acc", shown, add_dataloader_idx=False)
-            self.log("display_lr", config["lr"], add_dataloader_idx=False)
             return None
         return {name: values[name] for name in holdout.statistics}
 
@@ -81,7 +80,8 @@ def guarded_trial(config, holdout):
     before = tune.get_checkpoint()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = trainer([guard, reporting(guard)], namespace, max_epochs=config["epochs"])
+        callback = reporting(guard, save_checkpoints=config.get("save", True))
+        run = trainer([guard, callback], namespace, max_epochs=config["epochs"])
         loaders = [loader(), DataLoader(loader().dataset, batch_size=50)]
         if before is None:
             run.fit(net, loader(drop_last=True), loaders)
