@@ -136,7 +136,7 @@ def guarded_sweep(
             metric.compute()
             shared.report(metric.answer, step=0)
             released.append(metric.answer is not None and metric.answer.is_release)
-            return shared.value
+            return float(shared.value)
 
     study = _study(objective, trials, seed)
     best = claim(study, holdout, STATISTIC)

@@ -17,7 +17,7 @@ from torch_holdout.holdout import challenges
 
 from support.machines.soak import soak
 
-pytestmark = [pytest.mark.statistical, pytest.mark.soak]
+pytestmark = [pytest.mark.statistical, pytest.mark.soak, pytest.mark.timeout(soak(7200, 300))]
 
 BETA, SIZE, CHALLENGERS = 0.05, 2000, 60
 RIGHT, CHANGED = 0.8, 0.05  # of the population; of the examples that a challenger answers anew

@@ -458,6 +458,7 @@ def accuracy_net(namespace):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("error::torch_holdout.errors.HoldoutWarning")
 @pytest.mark.parametrize("namespace", NAMESPACES)
 @pytest.mark.parametrize("way", ["last epoch", "validate", "both"])
 def test_a_trial_asks_once_when_it_is_trained(namespace, way):

@@ -2,8 +2,9 @@
 
 import optuna
 import pytest
+from torch import nn
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
-from torch_holdout.tuning.optuna import claim, closed_study, front, ranking, sharing
+from torch_holdout.tuning.optuna import claim, closed_study, front, ranking, reask, sharing
 from torch_holdout.tuning.sealed_claims import undominated
 
 from support.builders.sealed_sweeps import (
@@ -72,6 +73,11 @@ def test_the_winner_is_the_claim(swept):
     assert "evaluation" in str(won)
     assert "for all evaluations at once" in str(won)
     assert f"trial {won.trial}" in str(won)
+
+
+def test_a_closed_winner_is_not_asked_again(swept):
+    with pytest.raises(InvalidArgumentError, match="no noise that could be drawn again"):
+        reask(claim(*swept), swept[1], nn.Linear(1, 1), [])
 
 
 def test_another_failure_and_another_statistic(swept):

@@ -18,7 +18,7 @@ from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.registration import StoredRegistration
 from torch_holdout.ledger.run_events import LIVE, StoredRun, Sums, run_mark
 from torch_holdout.ledger.sealed_runs import StoredClosing
-from torch_holdout.ledger.symbols import record_said
+from torch_holdout.ledger.symbols import records_said
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import Sealed
 
@@ -82,7 +82,11 @@ def closing_of(
         runs: list[ClosedRun] = []
         if isinstance(reading.mechanism, Sealed):
             found = _sealed_values(reading, reading.mechanism, stored, failure)
-            runs = [_closed_run(run, reading, reading.mechanism, account) for run in stored.runs]
+            records = records_said(reading.summary.symbols)
+            runs = [
+                _closed_run(run, reading.mechanism, account, records.get(run.run))
+                for run in stored.runs
+            ]
         else:
             found = _live_values(reading, stored, answers, failure)
         return Closing(
@@ -177,10 +181,8 @@ def _value(
     )
 
 
-def _closed_run(
-    run: StoredRun, reading: AccountReading, mechanism: Sealed, account: str
-) -> ClosedRun:
-    mark, record = run_mark(account, run.run), record_said(reading.summary.symbols, run.run)
+def _closed_run(run: StoredRun, mechanism: Sealed, account: str, record: bool | None) -> ClosedRun:
+    mark = run_mark(account, run.run)
     return ClosedRun(
         number=run.run,
         name=run.label,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import final
 
@@ -140,7 +141,8 @@ class Closing:
             raise InvalidArgumentError(
                 f"Expected one of the statistics {list(self.modes)}, but got {shown(statistic)}."
             )
-        return [v for v in self.values if v.statistic == statistic and run in (None, v.run)]
+        chosen = self.values if run is None else self._of_run(run)
+        return [value for value in chosen if value.statistic == statistic]
 
     def not_told_apart(self, statistic: str | None = None) -> list[ClosedValue]:
         """Return each run's best evaluation whose interval meets the winner's, the winner first.
@@ -207,6 +209,17 @@ class Closing:
             yield f"  {_keeps(self.challenges)}"
         for run in self.runs:
             yield f"  run {run.number}{f' ({run.name})' if run.name else ''}: {_ending(run)}"
+
+    def _of_run(self, run: int) -> Sequence[ClosedValue]:
+        """Return the values of one run; there may be thousands of runs."""
+        return self._by_run.get(run, ()) if isinstance(run, int) else ()
+
+    @cached_property
+    def _by_run(self) -> dict[int, list[ClosedValue]]:
+        found: dict[int, list[ClosedValue]] = {}
+        for value in self.values:
+            found.setdefault(value.run, []).append(value)
+        return found
 
     def _decides(self) -> str:
         names = [run.statistic for run in self.runs]

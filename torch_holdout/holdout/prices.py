@@ -123,7 +123,8 @@ class Prices:
 
     Everything follows from public facts: how many runs and evaluations there were, and what has
     been said. A run's own evaluations pay for what was said before them and not for what the run
-    itself shows, so ``next`` is the same for every choice. ``str(prices)`` is a table for people.
+    itself shows, so ``next`` is the same for every choice. Record bits and winners are priced for
+    runs that evaluate the statistic they are compared by. ``str(prices)`` is a table for people.
 
     Attributes:
         name: The holdout.

@@ -30,7 +30,7 @@ from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.ledger.run_events import marked_run
-from torch_holdout.ledger.symbols import Said, record_said, symbols_said
+from torch_holdout.ledger.symbols import Said, records_said, symbols_said
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.private_patience import PrivatePatience
 from torch_holdout.mechanisms.sealed import Sealed
@@ -216,6 +216,7 @@ class AccountReading:
         mechanism = self.mechanism
         if not isinstance(mechanism, Sealed):
             return ()
+        records = records_said(self.summary.symbols)
         return tuple(
             RunStatus(
                 number=run.run,
@@ -226,7 +227,7 @@ class AccountReading:
                 best_evaluation=run.best,
                 nats=run.said(mechanism),
                 id=marked_run(self.summary.account, run.run),
-                record=record_said(self.summary.symbols, run.run),
+                record=records.get(run.run),
             )
             for run in self.summary.runs
         )

@@ -29,7 +29,7 @@ from torch_holdout.holdout.standings import Standings, ask, not_begun
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.run_events import StoredRun, Sums, run_mark
 from torch_holdout.ledger.sealed_runs import SealedRuns
-from torch_holdout.ledger.symbols import record_said
+from torch_holdout.ledger.symbols import records_said
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
 
@@ -104,9 +104,8 @@ class Run:
             return None
         summary = self._access.ledger.summary(self._access.account)
         stored = self._of(summary.runs)
-        return outcome_of(
-            stored, self._mechanism, self._mark, record_said(summary.symbols, stored.run)
-        )
+        record = records_said(summary.symbols).get(stored.run)
+        return outcome_of(stored, self._mechanism, self._mark, record)
 
     def belongs_to(self, address: str, name: str) -> bool:
         """Whether it is a run of the holdout of that name in that ledger."""

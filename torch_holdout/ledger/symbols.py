@@ -168,6 +168,6 @@ def symbols_said(symbols: Iterable[Symbol]) -> float:
     return said
 
 
-def record_said(symbols: Iterable[Symbol], run: int) -> bool | None:
-    """Return the record bit of a run; None if it was not said."""
-    return next((bool(s.value) for s in symbols if s.kind == "record" and s.run == run), None)
+def records_said(symbols: Iterable[Symbol]) -> dict[int, bool]:
+    """Return the record bits that were said, by run."""
+    return {symbol.run: bool(symbol.value) for symbol in symbols if symbol.kind == "record"}

@@ -29,6 +29,7 @@ class GuardedRun:
         self.trainer = trainer
         self.loader: HoldoutLoader | None = None
         self.asked = False
+        self.asks_later = False  # in trainer.validate(), when the fit has ended
         self._holdout = holdout
         self._stage = stage
         self._index = index
@@ -52,7 +53,7 @@ class GuardedRun:
 
     def fit_ends(self) -> str | None:
         """Return why a fit that trained has never asked; None if it has, or did not train."""
-        if self._first_step in (None, self.trainer.global_step) or self.asked:
+        if self._first_step in (None, self.trainer.global_step) or self.asked or self.asks_later:
             return None
         reason = self._why_never_asked() or "it ended before the first validation"
         return (
@@ -81,6 +82,8 @@ class GuardedRun:
 
     def _why_never_asked(self) -> str | None:
         """Return why the fit does not ask, as far as the Trainer tells."""
+        if self.asks_later:
+            return None
         every, epochs = self.trainer.check_val_every_n_epoch, self.trainer.max_epochs
         if self.loader is None:
             return "the Trainer has no validation loader for it; pass one to fit()"

@@ -225,6 +225,11 @@ def reask(
     require_instance("model", model, nn.Module)
     if values is not None:
         require_callable("values", values)
+    if claim.evaluation is not None:
+        raise InvalidArgumentError(
+            "Expected the claim of a release, but this is one of a sealed holdout that was closed: "
+            "its value has no noise that could be drawn again. The claim stands as it is."
+        )
     if claim.fresh or claim.account != holdout.account:
         raise InvalidArgumentError(
             "Expected a claim of this account that has not been asked afresh yet, but this one has "

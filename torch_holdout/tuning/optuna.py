@@ -21,7 +21,7 @@ On a live holdout, which answers with values, they read what it has published, o
         guard = HoldoutGuard(holdout)
         trainer = L.Trainer(callbacks=[guard, shared.pruning(guard)])
         trainer.fit(net, train_loader)
-        trainer.validate(net, val_loader)
+        trainer.validate(net, val_loader)  # one question, when it is trained
         return shared.value
 
 A released value is told as it is. So is a guess that is near the holdout's value (Thresholdout and

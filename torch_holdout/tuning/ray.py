@@ -39,9 +39,9 @@ from torch_holdout._shared.checks import require_flag, require_instance
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
-from torch_holdout.tuning.claims import Claim, best_claim, reask
+from torch_holdout.tuning.claims import Claim, reask
 from torch_holdout.tuning.reporting import one_statistic, reporting_callback, require_shared
-from torch_holdout.tuning.sealed_claims import FrontPoint, closing_of_sweep, no_evaluation
+from torch_holdout.tuning.sealed_claims import FrontPoint
 
 try:
     from ray import tune
@@ -50,13 +50,7 @@ except ModuleNotFoundError as error:
         "torch_holdout.tuning.ray needs Ray Tune: pip install 'torch-holdout[ray]'"
     ) from error
 
-from torch_holdout.tuning.ray_results import (
-    closed_grid,
-    closed_sweep,
-    pointers_of,
-    require_grid,
-    results_of,
-)
+from torch_holdout.tuning.ray_claims import claim, closed_results, front, ranking
 from torch_holdout.tuning.ray_trials import Sweep, run_trial, running_trial, undeclared
 
 __all__ = [
@@ -80,6 +74,7 @@ def sharing(
     holdout: ReusableHoldout,
     *,
     display: str | Sequence[str] | None = None,
+    statistic: str | None = None,
     every: bool = False,
 ) -> Callable[[dict[str, Any]], None]:
     """Return a Tune trainable of ``train(config, holdout)`` whose trials ask one account.
@@ -100,6 +95,8 @@ def sharing(
             the number of trials.
         display: For a sealed holdout: what is reported to Tune, e.g. ``"display_loss"``, which the
             module logs for a public loader. None: nothing is; TuneConfig then takes no metric.
+        statistic: For a sealed holdout: which statistic decides what is best in a trial's run, so
+            which weights a guard keeps; None: the first.
         every: For a live holdout: whether a trial may ask more than one question.
 
     Example:
@@ -122,7 +119,8 @@ def sharing(
             "process and Ray's trials run in others. Use sqlite:///file.db (it is sent to the "
             "workers as an absolute path)."
         )
-    sweep = Sweep(holdout, _display(holdout, display), every)
+    best = None if statistic is None else one_statistic(holdout, statistic)
+    sweep = Sweep(holdout, _display(holdout, display), best, every)
 
     def trial(config: dict[str, Any]) -> None:
         run_trial(train, config, sweep)
@@ -207,148 +205,6 @@ def report(answers: Mapping[str, Answer | float | None], checkpoint: Any = None)
         tune.Tuner(sharing(train, holdout)), ...
     """
     running_trial().tell(answers, checkpoint)
-
-
-def claim(
-    results: Any, holdout: ReusableHoldout, statistic: str | None = None, *, failure: float = 0.05
-) -> Claim:
-    """Return the best value of all trials, and its interval from the ledger.
-
-    Of a live holdout it is the best release. Every report of every trial counts: a release stands,
-    whatever became of the trial. The results only say which trial asked for which query of the
-    ledger; whether that was a release, and its value, is read there. ``step`` is Ray's
-    ``training_iteration``. ``reask`` asks for the winner once more.
-
-    Of a sealed holdout, which must have been closed, it is the best evaluation of all runs of all
-    trials, with the place of its weights: ``ranking(...)[0]``.
-
-    Args:
-        results: What ``tuner.fit()`` returned.
-        holdout: The account the trials shared.
-        statistic: Of what; may be left out if the holdout has only one.
-        failure: Probability that any interval of a release is wrong.
-
-    Example:
-        >>> import torch_holdout as th
-        >>> holdout = th.ReusableHoldout(
-        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
-        ...     mechanism=th.Ladder(step=0.1), budget=2)
-        >>> claim([], holdout)  # the results of tuner.fit(): here no trial was answered
-        Traceback (most recent call last):
-            ...
-        torch_holdout.errors.HoldoutError: Expected a release of 'val_acc' by one of the trials on
-        this account, but there is none, so nothing can be claimed: ...
-    """
-    name = one_statistic(holdout, statistic)
-    if not holdout.mechanism.shows_values:
-        ranked = ranking(results, holdout, name, failure=failure)
-        if not ranked:
-            raise no_evaluation(name)
-        return ranked[0]
-    account = holdout.account
-    pointers = [
-        pointer for result in results_of(results) for pointer in pointers_of(result, name, account)
-    ]
-    return best_claim(pointers, holdout, name, failure)
-
-
-def ranking(
-    results: Any, holdout: ReusableHoldout, statistic: str | None = None, *, failure: float = 0.05
-) -> list[Claim]:
-    """Return each trial's best evaluation on a closed sealed holdout, the winner first.
-
-    All intervals hold at once with probability ``1 - failure``, however the trials were chosen.
-    Trials whose claim is not ``apart`` from the winner's cannot be told from it by this holdout.
-    ``weights`` is the folder of Ray's checkpoint of that evaluation, or the guard's file.
-
-    Args:
-        results: What ``tuner.fit()`` returned.
-        holdout: The account the trials shared.
-        statistic: Of what; may be left out if the holdout has only one.
-        failure: Probability that any interval is wrong.
-
-    Example:
-        >>> import torch_holdout as th
-        >>> holdout = th.ReusableHoldout(
-        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
-        ...     mechanism=th.Sealed(evaluations=10), budget=2)
-        >>> ranking([], holdout)
-        Traceback (most recent call last):
-            ...
-        torch_holdout.errors.HoldoutError: Expected a closed holdout, because 'val' is sealed: ...
-    """
-    name = one_statistic(holdout, statistic)
-    closing = closing_of_sweep(holdout, failure)
-    return closed_sweep(results, closing, holdout.account).ranking(name)
-
-
-def front(
-    results: Any,
-    holdout: ReusableHoldout,
-    statistics: Sequence[str] | None = None,
-    *,
-    failure: float = 0.05,
-) -> list[FrontPoint]:
-    """Return the evaluations of all trials that no other beats in every statistic.
-
-    It is the Pareto front on a closed sealed holdout, in the order of the first statistic; the
-    ``claims`` of a point have its intervals, which hold for all evaluations at once.
-
-    Args:
-        results: What ``tuner.fit()`` returned.
-        holdout: The account the trials shared.
-        statistics: Which statistics; None: all of the holdout.
-        failure: Probability that any interval is wrong.
-
-    Example:
-        >>> import torch_holdout as th
-        >>> holdout = th.ReusableHoldout(
-        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
-        ...     mechanism=th.Sealed(evaluations=10), budget=2)
-        >>> _ = holdout.close()
-        >>> front([], holdout)
-        []
-    """
-    require_instance("holdout", holdout, ReusableHoldout)
-    asked = list(holdout.statistics) if statistics is None else _listed(statistics)
-    names = [one_statistic(holdout, name) for name in asked]
-    closing = closing_of_sweep(holdout, failure)
-    maximised = [closing.modes[name] == "max" for name in names]
-    sweep = closed_sweep(results, closing, holdout.account)
-    return sweep.front(names, told={}, maximised=maximised)
-
-
-def closed_results(
-    results: Any, holdout: ReusableHoldout, statistic: str | None = None, *, failure: float = 0.05
-) -> tune.ResultGrid:
-    """Return the results with closed values, as an ordinary ``ResultGrid``.
-
-    Each trial's ``metrics_dataframe`` has the closed values of all statistics beside what was
-    reported, and ``holdout/<statistic>/low`` and ``.../high``. A trial's ``metrics`` and
-    ``checkpoint`` are those of its best evaluation by ``statistic`` (not of its last report), so
-    ``get_best_result(metric, mode)`` returns the winner of ``claim``; ``holdout/weights`` among
-    them is the place of its weights.
-
-    Args:
-        results: The ``ResultGrid`` of ``tuner.fit()``; it stays as it is.
-        holdout: The account the trials shared; sealed, and closed.
-        statistic: What is best; may be left out if the holdout has only one.
-        failure: Probability that any interval is wrong.
-
-    Example:
-        >>> import torch_holdout as th
-        >>> holdout = th.ReusableHoldout(
-        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
-        ...     mechanism=th.Sealed(evaluations=10), budget=2)
-        >>> closed_results([], holdout)
-        Traceback (most recent call last):
-            ...
-        torch_holdout.errors.InvalidArgumentError: Expected the ResultGrid that tuner.fit()
-        returned, but got []. ...
-    """
-    name = one_statistic(holdout, statistic)
-    grid = require_grid(results)
-    return closed_grid(grid, closing_of_sweep(holdout, failure), holdout.account, name)
 
 
 def _display(holdout: ReusableHoldout, display: str | Sequence[str] | None) -> tuple[str, ...]:

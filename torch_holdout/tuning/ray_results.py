@@ -157,7 +157,8 @@ def _table(result: Any, account: str) -> Any:
 def _checkpoints(result: Any) -> Iterator[tune.Checkpoint]:
     """Yield the checkpoints in a trial's folder."""
     folder = pyarrow.fs.FileSelector(result.path, allow_not_found=True)
-    for each in result.filesystem.get_file_info(folder):
+    found = result.filesystem.get_file_info(folder)
+    for each in sorted(found, key=lambda info: info.path):
         if each.base_name.startswith("checkpoint_"):
             yield tune.Checkpoint(each.path, filesystem=result.filesystem)
 
@@ -224,16 +225,14 @@ def _closed_trial(
             metadata.metric_analysis[name]["last"] = chosen[name]
     metadata.last_result = {**result.metrics, **chosen, WEIGHTS: best.weights}
     # The trial's checkpoints with closed values; the latest is that of its best evaluation.
-    kept = [
-        _TrainingResult(checkpoint, {**result.metrics, **by_key[stamps[checkpoint.path]]})
+    kept = {
+        checkpoint.path: _TrainingResult(checkpoint, {**result.metrics, **by_key[key]})
         for checkpoint in _checkpoints(result)
-        if stamps.get(checkpoint.path) in by_key
-    ]
+        if (key := stamps.get(checkpoint.path)) in by_key
+    }
     manager = metadata.checkpoint_manager = copy.copy(metadata.checkpoint_manager)
-    manager._checkpoint_results = kept
-    manager._latest_checkpoint_result = next(
-        (each for each in kept if each.checkpoint.path == best.weights), None
-    )
+    manager._checkpoint_results = list(kept.values())
+    manager._latest_checkpoint_result = kept.get(best.weights or "")
     return copied
 
 

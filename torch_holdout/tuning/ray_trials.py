@@ -45,6 +45,7 @@ class Sweep:
 
     holdout: ReusableHoldout
     display: tuple[str, ...]
+    statistic: str | None
     every: bool
 
 
@@ -56,6 +57,7 @@ class RunningTrial:
         self.holdout = sweep.holdout
         self.display = sweep.display
         self.every = sweep.every
+        self._statistic = sweep.statistic
         self.sealed = not sweep.holdout.mechanism.shows_values
         self.account = sweep.holdout.account
         self.reported = False
@@ -86,6 +88,7 @@ class RunningTrial:
             label,
             earlier=earlier,
             goes_on=tune.get_checkpoint() is not None,
+            best=self._statistic,
             folder=_weights_folder(tuning.get_storage()),
         )
         try:

@@ -147,6 +147,11 @@ class _ReportingHooks:
         if stage == "fit" and every and epochs and trainer.ckpt_path is None:
             self._require_once(trainer, epochs // every)
 
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Take a fit without a validation loader for one whose question comes after it."""
+        if self._once and not trainer.enable_validation:
+            self._guard._running().asks_later = True
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Raise if the fit plans more than one question, as far as the Trainer tells."""
         self._require_once(trainer, planned_validations(trainer) or 0)
