@@ -204,7 +204,7 @@ def test_the_winner_costs_what_was_said():
 def test_only_runs_with_values_of_the_statistic_are_compared():
     """A record bit, and the winner, compare what can be compared: so do their prices."""
     both = {**ACCURACY["statistics"], "val_loss": th.BoundedMean(0.0, 1.0)}
-    holdout = make_sealed(statistics=both)
+    holdout = make_sealed(statistics=both, budget=6)
     silent(holdout, "first", 0.5)
     for number in range(3):
         with holdout.run(best="val_loss") as run:
