@@ -418,6 +418,20 @@ def test_a_guess_is_told_within_the_range_and_prunes_nobody():
 # One question a trial
 
 
+@pytest.mark.parametrize("every", [False, True])
+def test_a_trial_that_asks_once_is_not_pruned_by_its_last_word(every):
+    account = make_holdout(mechanism=th.Thresholdout(threshold=0.01, sigma=0.0, guess="last"))
+    study = quiet_study(pruner=optuna.pruners.ThresholdPruner(lower=2.0))  # prunes any value
+
+    def objective(trial):
+        with sharing(trial, account, every=every) as shared:
+            shared.report(ask(account, 30, "a"), 0)
+            return shared.value
+
+    study.optimize(objective, n_trials=1)
+    assert study.trials[0].state is (STATE.PRUNED if every else STATE.COMPLETE)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("namespace", NAMESPACES)
 @pytest.mark.parametrize(

@@ -483,6 +483,48 @@ def test_a_display_of_nan_only_prunes_the_trial():
     assert [run.state for run in runs(account)] == ["ended"]  # what was evaluated counts
 
 
+def test_a_trial_that_reports_nothing_ends_the_study_and_costs_nothing():
+    account, study = sweep_account(trials=4), quiet()
+
+    def objective(trial):
+        with sharing(trial, account, display="display_loss") as shared:
+            shared.evaluate(counted_sums(account, 30), query="a")
+            return shared.value
+
+    with pytest.raises(InvalidArgumentError, match=r"call shared.report\(number, step\)"):
+        study.optimize(objective, n_trials=4)
+    assert states(study) == [STATE.FAIL]
+    assert account.budget_left == 4
+
+
+def test_an_objective_that_returns_the_sealed_metric_is_told_what_to_return():
+    account, study, read = sweep_account(), quiet(), iter(("val_acc", "mine"))
+
+    def objective(trial):
+        with sharing(trial, account, display="display_loss") as shared:
+            shared.evaluate(counted_sums(account, 30), query="a")
+            shared.report(0.5, 0)
+            return {"display_loss": 0.5}[next(read)]
+
+    with pytest.raises(InvalidArgumentError, match=r"Return shared.value"):
+        study.optimize(objective, n_trials=1)
+    with pytest.raises(KeyError, match="mine"):  # another's error is left as it is
+        study.optimize(objective, n_trials=1)
+
+
+def test_the_trial_that_spends_the_budget_says_so_in_optunas_log(caplog):
+    account, study = sweep_account(trials=2), quiet()
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    optuna.logging.enable_propagation()
+    try:
+        study.optimize(plain_objective(account), n_trials=5)
+    finally:
+        optuna.logging.disable_propagation()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+    assert len(study.trials) == 2
+    assert "(2 runs) is spent: the study stops" in caplog.text
+
+
 def test_ask_and_tell_in_a_sealed_sweep():
     account, study = sweep_account(trials=1), quiet()
     trial = study.ask()
@@ -507,7 +549,7 @@ def test_nothing_is_claimed_of_an_open_holdout_and_nothing_asked_of_a_closed_one
     account.close()
     with pytest.raises(HoldoutClosedError, match="was closed, for good"):
         study.optimize(plain_objective(account), n_trials=1)
-    with pytest.raises(HoldoutError, match="nothing can be claimed"):
+    with pytest.raises(HoldoutError, match=r"nothing can be claimed. Pass the study, .* storage="):
         claim(optuna.create_study(), account)
     live = make_live()
     with pytest.raises(InvalidArgumentError, match="Expected a sealed holdout"):

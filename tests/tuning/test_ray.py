@@ -227,8 +227,12 @@ def test_a_sealed_trial_tells_its_display_and_which_evaluation_goes_with_it(told
 
 def test_only_the_declared_display_is_told(told, tmp_path):
     def body(holdout):
-        for values in ({"val_acc": 0.9}, {"train_loss": 0.1}):
-            with pytest.raises(InvalidArgumentError, match=r"metrics of the display \['display'\]"):
+        for values, advice in (
+            ({"val_acc": 0.9}, "Leave out 'val_acc'"),
+            ({"train_loss": 0.1}, r"Name .* display='train_loss'\)"),
+        ):
+            display = r"metrics of the display \['display'\]"
+            with pytest.raises(InvalidArgumentError, match=f"{display}.*{advice}"):
                 tuning.report(values)
         with pytest.raises(InvalidArgumentError, match="to be a number, but got Evaluation"):
             tuning.report({"display": evaluate(holdout, holdout.run(), 0)})

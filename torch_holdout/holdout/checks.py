@@ -163,7 +163,8 @@ def _require_sums(registration: Registration, owner: tuple[str, ...], sums: Seal
     if not isinstance(sums, SealedSums):
         raise InvalidArgumentError(
             f"Expected the sealed sums of `holdout.accumulator({name!r})`, but got "
-            f"{type(sums).__name__}: a bare number has no declared bounds."
+            f"{type(sums).__name__}. Write sums = holdout.accumulator({name!r}) and "
+            f"sums.update(values), with a value for each example."
         )
     same = sums.identity == statistic.identity()
     if sums.owner[:4] != owner or not same or sums.resolution != registration.levels:

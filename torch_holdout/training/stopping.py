@@ -121,9 +121,21 @@ class SealedCourse:
             self._take_up(guard, trainer)
 
     def training_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
-        """Take up the run; say so if its patience is too long for this fit."""
+        """Take up the run; say so if its patience or its plan does not suit this fit."""
         self._take_up(guard, trainer)
         planned, stop = planned_validations(trainer), self._stop
+        mechanism = guard.holdout.mechanism
+        if planned is not None and isinstance(mechanism, Sealed) and trainer.is_global_zero:
+            possible = self._counts[1] + planned
+            if mechanism.epsilon is None and possible > mechanism.evaluations:
+                _log.warning(
+                    "Holdout %r was made with Sealed(evaluations=%d), but this run may have %s: "
+                    "those beyond the plan get wider intervals. Validate less often, or plan for "
+                    "more with the next holdout.",
+                    guard.holdout.name,
+                    mechanism.evaluations,
+                    counted(possible, "validation"),
+                )
         if planned is not None and stop is not None and trainer.is_global_zero:
             possible = self._counts[1] + planned
             if self._resumed is None and possible < stop.earliest_stop:

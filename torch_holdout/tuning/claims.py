@@ -92,7 +92,8 @@ class Claim:
         return "\n".join([*lines, FRESH] if self.fresh else lines)
 
     def _sealed_lines(self) -> Iterator[str]:
-        step = "" if self.step is None else f" ({self.step})"
+        named = f"step {self.step}" if str(self.step).isdigit() else self.step
+        step = "" if self.step is None else f" ({named})"
         yield (
             f"{self.statistic} {self.value:.4g}, trial {self.trial}, evaluation "
             f"{self.evaluation}{step} of its run."

@@ -52,7 +52,7 @@ from torch_holdout.tuning.optuna_studies import (
     end,
     optuna,
     require_trial,
-    stop,
+    stop_spent,
     trial_label,
 )
 from torch_holdout.tuning.sealed_claims import FrontPoint
@@ -147,4 +147,4 @@ def sharing(
     except BudgetExhaustedError:
         end(trial, holdout)
     if holdout.budget_left == 0:
-        stop(trial.study)
+        stop_spent(trial.study, holdout)

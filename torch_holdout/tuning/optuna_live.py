@@ -122,7 +122,7 @@ class SharedTrial:
             step: How far the trial is, comparable between trials.
 
         Raises:
-            optuna.TrialPruned: If the pruner says so, or the answer is stale.
+            optuna.TrialPruned: If the pruner says so, with ``every=True``, or the answer is stale.
             PartialPassError: If there is no answer, with the reason.
             InvalidArgumentError: If it answers a second question, without ``every=True``.
         """
@@ -159,7 +159,8 @@ class SharedTrial:
         if tells_the_value(holdout.mechanism, answer):
             self._released.add(name)
             self._learn(name, value, step)
-            if len(self._statistics) == 1 and trial.should_prune():
+            # A trial that asks once has ended with its answer: nothing is saved by pruning it.
+            if self._every and len(self._statistics) == 1 and trial.should_prune():
                 kind = "released value" if answer.is_release else "guess near the holdout's value"
                 prune(trial, f"Pruned at step {step} by the study's pruner, which read a {kind}.")
             return

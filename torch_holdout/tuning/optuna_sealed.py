@@ -22,7 +22,7 @@ from torch_holdout.tuning.optuna_studies import (
     prune,
     require_trial,
     run_label,
-    stop,
+    stop_spent,
     stored_runs,
     tries,
 )
@@ -88,8 +88,14 @@ def _settled(trial: optuna.Trial, holdout: ReusableHoldout, run: TrialRun) -> It
     except optuna.TrialPruned:
         end_silent(holdout, run.runs)  # what was evaluated counts
         raise
-    except Exception:
+    except Exception as error:
         give_up_free(holdout, run.runs)
+        if isinstance(error, KeyError) and any(error.args == (n,) for n in holdout.statistics):
+            raise InvalidArgumentError(
+                f"Expected nothing to read {error.args[0]!r}, which is sealed until holdout.close()"
+                f". Return shared.value, the best that the display has shown, in place of "
+                f"trainer.callback_metrics[{error.args[0]!r}]."
+            ) from error
         raise
     end_silent(holdout, run.runs)
 
@@ -269,11 +275,17 @@ class SealedTrial:
 
     def _end_without_value(self) -> NoReturn:
         self._require_told()
+        if self._own is not None and self._own.runs and self._step < 0:
+            # So would every other trial, until the budget is gone.
+            raise InvalidArgumentError(
+                f"Expected the display {list(self.display or ())} to be reported, but this trial "
+                f"has evaluated the holdout and told the study nothing. Add shared.pruning(guard) "
+                f"to the Trainer's callbacks, or call shared.report(number, step) in a plain loop."
+            )
         prune(
             self._trial,
             f"Pruned: the display {list(self.display or ())} has shown no number for this trial: "
-            f"it ended before its first validation, was not reported (shared.pruning(guard), or "
-            f"shared.report(number, step)), or was NaN.",
+            f"it ended before its first validation, or was NaN.",
         )
 
     def __repr__(self) -> str:
@@ -368,4 +380,4 @@ def _stop_if_spent(trial: optuna.Trial, holdout: ReusableHoldout) -> None:
     waiting = (optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.WAITING)
     others = trial.study.get_trials(deepcopy=False, states=waiting)
     if all(each.number == trial.number for each in others):
-        stop(trial.study)
+        stop_spent(trial.study, holdout)

@@ -19,6 +19,7 @@ except ModuleNotFoundError as error:
 
 PRUNED = "torch_holdout:pruned"  # the user attribute that says why a trial was pruned
 GUESSED = "torch_holdout:guess"  # the one that says that its value is a Ladder's guess
+_log = optuna.logging.get_logger("optuna.torch_holdout")
 RUN = "torch_holdout:run:"  # the start of those that hold the id of a sealed run
 
 
@@ -74,16 +75,25 @@ def stop(study: optuna.Study) -> None:
         study.stop()
 
 
+def stop_spent(study: optuna.Study, holdout: ReusableHoldout) -> None:
+    """Stop the loop after the trial that spent the budget, and say so in Optuna's log."""
+    stop(study)
+    _log.info(_spent(holdout))
+
+
 def end(trial: optuna.Trial, holdout: ReusableHoldout, stale: str = "") -> NoReturn:
     """Prune a trial and stop its study, because the budget is spent."""
     stop(trial.study)
+    prune(trial, _spent(holdout, stale))
+
+
+def _spent(holdout: ReusableHoldout, stale: str = "") -> str:
     shows = (
         "claim(study, holdout) returns its best release"
         if holdout.mechanism.shows_values
         else "holdout.close() shows what its trials were worth"
     )
-    prune(
-        trial,
+    return (
         f"{budget_spent(holdout)}: the study stops.{stale} {shows}; more trials need a fresh "
-        f"holdout.",
+        f"holdout."
     )

@@ -230,10 +230,17 @@ def undeclared(
     holdout: ReusableHoldout, names: list[str], display: tuple[str, ...]
 ) -> InvalidArgumentError:
     """Return the error for metrics that were not declared as the display."""
+    sealed = [name for name in names if name in holdout.statistics]
+    advice = (
+        f"Leave out {sealed[0]!r}: closed_results(results, holdout) has it after closing"
+        if sealed
+        else f"Name what searchers and schedulers read: sharing(train, holdout, "
+        f"display={names[0]!r})"
+    )
     return InvalidArgumentError(
         f"Expected to report metrics of the display {list(display)}, because the statistics of "
-        f"holdout {holdout.name!r} are sealed, but got {shown(names)}. Name what searchers and "
-        f"schedulers read: sharing(train, holdout, display={names[0]!r}). Nothing was reported."
+        f"holdout {holdout.name!r} are sealed, but got {shown(names)}. {advice}. Nothing was "
+        f"reported."
     )
 
 

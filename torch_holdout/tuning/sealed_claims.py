@@ -61,7 +61,9 @@ def no_evaluation(statistic: str) -> HoldoutError:
     """Return the error for a sweep of which the closed holdout knows nothing."""
     return HoldoutError(
         f"Expected an evaluation of {statistic!r} by one of the trials on this account, but there "
-        f"is none, so nothing can be claimed."
+        f"is none, so nothing can be claimed. Pass the study, or the results, of the trials that "
+        f"ran with sharing(...): a study in memory is gone with its process, unless it has "
+        f"storage=. holdout.close() shows the best of all runs, whoever made them."
     )
 
 

@@ -107,6 +107,16 @@ class TestOutcome:
         sealed_fit(tmp_path, [1.0, 2.0], namespace=namespace)
         assert "cannot stop it before pass 3" in caplog.text
 
+    def test_more_validations_than_planned_are_said_before_training(
+        self, namespace, tmp_path, caplog
+    ):
+        warned = "but this run may have 5 validations: those beyond the plan get wider intervals"
+        for evaluations in (4, 5):
+            own = small_account(mechanism=th.Sealed(evaluations=evaluations))
+            sealed_fit(tmp_path, VALUES, namespace=namespace, account=own)
+            assert (warned in caplog.text) is (evaluations == 4)
+            caplog.clear()
+
 
 class TestSilent:
     def test_nothing_is_said_until_closing(self, namespace, tmp_path, caplog):
