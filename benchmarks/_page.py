@@ -74,7 +74,7 @@ accuracies of the holdout. *Live*: one question a trial through a Ladder for eig
 a fit of fixed length. *Guesses pruned* is what live trials used to be: one that was not better by
 a step ended without a value. *Display: 10 or 20 % of training*: a part of the training data tells
 sampler, pruner and early stopping its loss, the whole holdout is sealed, and closing names the best
-of all trials and epochs. *Refits*: before closing the display's three best trials are trained again
+of all trials and epochs. *Refits*: before closing the display's five best trials are trained again
 on all training data, sealed as well. *Display: 20 % of holdout*: a fifth of it is shown, the rest
 is sealed.
 

@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 
 TRIALS, EPOCHS, PATIENCE = 20, 15, 5
 RELEASES = 8  # for the records of 20 trials
-REFITS = 3
+REFITS = 5
 HOLDOUT_SHARE = 0.2
 RAW, LIVE, LIVE_BEFORE = "raw values", "live", "live, guesses pruned"
 TENTH, FIFTH = "display: 10 % of training", "display: 20 % of training"
@@ -177,7 +177,7 @@ def from_training(
         sweep: The sweep.
         name: Of the way.
         share: Of the training data.
-        refitted: The way in which, before closing, the display's three best trials are trained
+        refitted: The way in which, before closing, the display's five best trials are trained
             again on all of the training data, for as long as the display said, plus the patience:
             it can stop them no more.
     """

@@ -10,7 +10,7 @@ four hyperparameters: TPE without a pruner, and ASHA (successive halving of rand
   used to;
 - display, 10 or 20 % of training: a part of the training data tells sampler, pruner and early
   stopping its loss; the whole holdout is sealed, and closing names the best trial and epoch;
-- the same, then refits: the display's three best trials are trained again on all training data,
+- the same, then refits: the display's five best trials are trained again on all training data,
   still sealed, before closing;
 - display, 20 % of holdout: a fifth of the holdout is shown, the rest is sealed.
 
