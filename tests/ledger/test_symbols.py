@@ -113,6 +113,8 @@ class TestSchema5:
         assert events_of(again)[-1]["nats"] == pytest.approx(record_price([True], [2]), rel=1e-12)
         assert version_of(url) == SCHEMA_VERSION
         assert verify(url).findings == []
+        assert len(again.close().values) == 2 * 3
+        assert verify(url).findings == []
 
 
 def test_an_older_library_does_not_open_what_it_would_not_pay_for(url, monkeypatch):

@@ -498,7 +498,10 @@ def test_nothing_is_claimed_of_an_open_holdout_and_nothing_asked_of_a_closed_one
 
 def test_a_holdout_closed_while_a_trial_runs_ends_the_trial_with_a_sentence():
     account, study = sweep_account(), quiet()
-    reaches = lambda trial, step: account.close()  # noqa: E731
+
+    def reaches(trial, step):
+        account.close()
+
     with pytest.raises(HoldoutClosedError, match="was closed"):
         study.optimize(plain_objective(account, reaches=reaches), n_trials=1)
     assert claim(study, account).trial == "0"

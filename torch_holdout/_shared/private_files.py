@@ -29,10 +29,9 @@ def write_private(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise
     _sync_folder(path.parent)
 
 
