@@ -8,6 +8,7 @@ import torch
 import torch_holdout as th
 from torch_holdout.errors import HoldoutClosedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.results import Answer
+from torch_holdout.ledger import verify
 from torch_holdout.tuning.optuna import PRUNED, SealedTrial, claim, closed_study, ranking, sharing
 from torch_holdout.tuning.optuna_sealed import SEALED
 
@@ -310,6 +311,75 @@ def test_a_trial_that_fails_gives_its_run_up():
     assert states(study)[:5] == [STATE.FAIL] * 5
     assert [run.share for run in runs(account)] == [None] * 5 + [1, 2]
     assert sum(state is STATE.COMPLETE for state in states(study)) == 2
+
+
+def killed_after_its_run(study, account):
+    """Evaluate in a trial whose run ends, and die before Optuna is told."""
+    trial = study.ask()
+    with sharing(trial, account, "val_acc", display="display_loss") as shared:
+        shared.evaluate(counted_sums(account, 30), query=f"{trial.number}", step=0)
+        shared.report(0.5, 0)
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite"])
+def test_a_trial_killed_after_its_run_has_ended_counts_once(url, tmp_path):
+    url = url if url == "memory://" else f"sqlite:///{tmp_path}/sweep.db"
+    account, study = sweep_account(url, trials=2), quiet()
+    killed_after_its_run(study, account)
+    assert [run.state for run in runs(account)] == ["ended"]
+    tried_again(study, 0)
+    study.optimize(plain_objective(account), n_trials=2)
+    assert states(study) == [STATE.FAIL, STATE.COMPLETE, STATE.COMPLETE]
+    assert [(run.state, run.share) for run in runs(account)] == [
+        ("given_up", None),
+        ("ended", 1),
+        ("ended", 2),
+    ]
+    if url != "memory://":
+        assert verify(url).findings == []
+    account.close()
+    assert {each.trial for each in ranking(study, account)} == {"1", "2"}
+
+
+def test_an_ended_run_that_was_compared_keeps_its_share():
+    account, study = sweep_account(trials=3), quiet()
+    study.optimize(plain_objective(account), n_trials=1)
+    killed_after_its_run(study, account)
+    account.winner()
+    tried_again(study, 1)
+    study.optimize(plain_objective(account), n_trials=1)
+    assert [(run.state, run.share) for run in runs(account)] == [
+        ("ended", 1),
+        ("ended", 2),
+        ("ended", 3),
+    ]
+
+
+def test_two_blocks_of_one_trial_leave_each_others_runs():
+    account, study = sweep_account(trials=2), quiet()
+    trial = study.ask()
+    for part in range(2):
+        with sharing(trial, account, "val_acc", display="display_loss") as shared:
+            shared.evaluate(counted_sums(account, 30), query=f"part {part}", step=0)
+            shared.report(0.5, step=part)
+    assert [(run.state, run.share) for run in runs(account)] == [("ended", 1), ("ended", 2)]
+
+
+def test_a_trial_that_fails_after_its_fit_gives_its_run_up(tmp_path):
+    account, study = sweep_account(trials=1), quiet()
+
+    def objective(trial):
+        with sharing(trial, account, "val_acc", display="display_loss") as shared:
+            with account.run() as run:
+                run.evaluate(counted_sums(account, 30), query=f"{trial.number}")
+            shared.report(0.5, 0)
+            if trial.number == 0:
+                raise MemoryError
+            return shared.value
+
+    study.optimize(objective, n_trials=2, catch=(MemoryError,))
+    assert states(study) == [STATE.FAIL, STATE.COMPLETE]
+    assert [(run.state, run.share) for run in runs(account)] == [("given_up", None), ("ended", 1)]
 
 
 def test_a_trial_of_two_holdouts_makes_a_run_of_each():

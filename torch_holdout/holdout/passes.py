@@ -100,6 +100,14 @@ class OpenedRun:
         if self.run.state == "open" and self.is_free:
             self.give_up()
 
+    def undo_if_free(self) -> None:
+        """As ``give_up_if_free``; also for an ended run that nothing stops, whose end says nothing.
+
+        For a trial that is tried again, or fails after its run has ended.
+        """
+        if (self.run.state == "open" or self.run.ended_silently) and self.is_free:
+            self.give_up()
+
     def _said_by_others(self) -> float:
         return self.runs.said_by_others(self.run.run, self.mechanism)
 

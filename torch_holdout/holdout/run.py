@@ -218,6 +218,10 @@ class Run:
         """Give the run up if that is free, as ``give_up``; otherwise leave it open."""
         return self._ended(OpenedRun.give_up_if_free)
 
+    def _undo_if_free(self) -> Outcome | None:
+        """As ``_give_up_if_free``, also if the run has ended without a word."""
+        return self._ended(OpenedRun.undo_if_free, also_ended=True)
+
     @property
     def _weights_path(self) -> str | None:
         """Where the file of the best weights is, if one was written."""
@@ -259,7 +263,7 @@ class Run:
             raise unknown_run("in another ledger or account")
         if run is None:
             for replaced in filter(None, map(runs.find, self._replaced)):
-                self._open(runs, replaced).give_up_if_free()
+                self._open(runs, replaced).undo_if_free()
             run = runs.begin(self._rule, self._name, seeded=access.noise.seeded)
         if run is None:
             raise no_runs_left(access.registration, runs.all(), access.account)
@@ -275,7 +279,9 @@ class Run:
         """Ids of runs of earlier tries of the same trial, whose place this one takes."""
         return () if self._trial is None else self._trial.replaced
 
-    def _ended(self, action: Callable[[OpenedRun], None]) -> Outcome | None:
+    def _ended(
+        self, action: Callable[[OpenedRun], None], *, also_ended: bool = False
+    ) -> Outcome | None:
         if self._mark is None:
             return None
 
@@ -285,7 +291,7 @@ class Run:
                 access.account, budget=access.registration.budget
             ) as account:
                 opened = self._opened(account.runs)
-                if opened.run.state == "open":
+                if opened.run.state == "open" or also_ended:
                     action(opened)
 
         without_trace(transaction)

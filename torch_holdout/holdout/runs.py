@@ -64,6 +64,8 @@ class TrialRun:
         account: The public mark of the account (``holdout.account``).
         label: What its runs are called; no other trial has this label.
         earlier: Ids of open runs that earlier tries of the trial have left, oldest first.
+        ended: Ids of runs that earlier tries have ended, before they were killed; the next run
+            takes their place too.
         goes_on: Whether the trial goes on with the last of them. Otherwise it starts over: its
             new run takes their place, and they are given up where that is free.
         best: Which statistic decides what is best in a run that nothing stops; None: the first.
@@ -89,6 +91,7 @@ class TrialRun:
         label: str,
         *,
         earlier: Sequence[str] = (),
+        ended: Sequence[str] = (),
         goes_on: bool = False,
         best: str | None = None,
         begun: Callable[[str], None] | None = None,
@@ -102,6 +105,7 @@ class TrialRun:
         self.runs: list[str] = []
         self.keeps_open = goes_on
         self._earlier = list(earlier)
+        self._ended = list(ended)
         self._goes_on = goes_on
         self._begun = begun
         self._evaluated: tuple[str, int] | None = None
@@ -109,7 +113,7 @@ class TrialRun:
     @property
     def replaced(self) -> tuple[str, ...]:
         """Ids of the runs whose place the next run takes."""
-        return tuple(self._earlier)
+        return (*self._ended, *self._earlier)
 
     def go_on(self) -> str | None:
         """Go on with the last earlier run; return its id, or None if there is none."""
@@ -129,7 +133,7 @@ class TrialRun:
         self._evaluated = (run, evaluation)
         if run not in self.runs:
             self.runs.append(run)
-            self._earlier = []
+            self._earlier, self._ended = [], []
             if self._begun is not None:
                 self._begun(run)
 

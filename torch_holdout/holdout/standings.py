@@ -65,7 +65,8 @@ class Standings:
         values = sum(count for _, count in compared.values())
         for symbol in reversed(self.runs.symbols("winner")):
             known = symbol.detail
-            if (known["statistic"], known["values"]) == (statistic, values):
+            same = (known["statistic"], known["values"]) == (statistic, values)
+            if same and symbol.value in compared:  # not given up since
                 return symbol.value
         winner = max(compared, key=lambda number: compared[number][0])
         self.runs.say(

@@ -83,6 +83,11 @@ class StoredRun:
         """The statistic that makes a pass, and decides what is best."""
         return str(self.rule["best"])
 
+    @property
+    def ended_silently(self) -> bool:
+        """Whether it was ended, nothing could have stopped it, and its share is still taken."""
+        return self.state == "ended" and self.patience is None and self.share is not None
+
     def said(self, mechanism: Sealed) -> float:
         """Return what it has said so far, in nats; silence is a symbol too."""
         if self.share is None or self.rule["stop"] is None:

@@ -136,9 +136,12 @@ class _SealedReplay(_Replay):
             yield "an event of an unknown kind"
 
     def _takes(self, event: Event) -> bool:
-        """Whether a run is open; an ended one takes other statistics of known evaluations."""
+        """Whether a run is open; an ended one takes other statistics of known evaluations.
+
+        One that ended without a word can be given up, for free.
+        """
         run = self.runs[event.run - 1]
-        if run.state == "open":
+        if run.state == "open" or (event.kind == "give_up" and run.ended_silently):
             return True
         known = (run.run, event.evaluation or 0) in self._queries
         own = event.kind != "evaluate" or event.passes is not None
@@ -193,7 +196,10 @@ class _SealedReplay(_Replay):
         elif free:
             self._shares.give_back(run.share)
             ended = replace(ended, share=None)
-            self.sums.pop(run.run, None)
+            for _, name in self.sums.pop(run.run, ()):
+                self._values.pop((run.run, name), None)
+        elif run.state == "ended":
+            yield "it had ended, and giving it up was not free"
         self._stands(ended)
 
     def _stands(self, run: StoredRun) -> None:

@@ -27,7 +27,13 @@ from torch_holdout.tuning.optuna_studies import (
     tries,
 )
 from torch_holdout.tuning.reporting import one_statistic, reporting_callback, require_shared
-from torch_holdout.tuning.trial_runs import end_silent, give_up_free, is_closed, open_runs
+from torch_holdout.tuning.trial_runs import (
+    end_silent,
+    ended_runs,
+    give_up_free,
+    is_closed,
+    open_runs,
+)
 
 SEALED = "sealed: its value is shown at closing"  # why a trial without a display tells nothing
 _FIXED = (
@@ -62,13 +68,17 @@ def sealed_sharing(
     labels = [run_label(trial.study.study_name, each) for each in own]
     ids = [mark for each in own for mark in stored_runs(each, account)]
     earlier = open_runs(holdout, labels=labels, ids=ids)
-    if holdout.exhausted and not earlier:
+    before = [mark for each in own[:-1] for mark in stored_runs(each, account)]
+    ended = ended_runs(holdout, labels=labels[:-1], ids=before) if own[:-1] else []
+    if holdout.exhausted and not earlier and not ended:
         end(trial, holdout)
 
     def begun(run: str) -> None:
         trial.set_user_attr(f"{RUN}{run}", {"trial": trial.number, "account": account})
 
-    run = TrialRun(account, labels[-1], earlier=earlier, best=shared.statistic, begun=begun)
+    run = TrialRun(
+        account, labels[-1], earlier=earlier, ended=ended, best=shared.statistic, begun=begun
+    )
     with _settled(trial, holdout, run), trial_run(run):
         shared._made_by(run)
         yield shared

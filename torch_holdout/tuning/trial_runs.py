@@ -34,6 +34,16 @@ def open_runs(
     return [mark for run, mark in _open(holdout) if run.label in labels or mark in ids]
 
 
+def ended_runs(
+    holdout: ReusableHoldout, *, labels: Collection[str] = (), ids: Collection[str] = ()
+) -> list[str]:
+    """Return the ids of a trial's runs that have ended without a word, oldest first.
+
+    A try that was killed between the end of its run and its own has left one.
+    """
+    return [mark for run, mark in _silent(holdout) if run.label in labels or mark in ids]
+
+
 def is_closed(holdout: ReusableHoldout) -> bool:
     """Return whether a holdout was closed."""
     return holdout._reading().summary.closed != "open"
@@ -51,11 +61,20 @@ def end_silent(holdout: ReusableHoldout, ids: Collection[str]) -> None:
 
 
 def give_up_free(holdout: ReusableHoldout, ids: Collection[str]) -> None:
-    """Give up the open runs of a trial that failed, where that is free; others stay open."""
+    """Give up the runs of a trial that failed, where that is free; others stay as they are."""
     with suppress(HoldoutClosedError):
-        for _, mark in _open(holdout):
+        for _, mark in [*_open(holdout), *_silent(holdout)]:
             if mark in ids:
-                holdout.run(resume=mark)._give_up_if_free()
+                holdout.run(resume=mark)._undo_if_free()
+
+
+def _silent(holdout: ReusableHoldout) -> Iterator[tuple[StoredRun, str]]:
+    """Yield ended runs of which nothing was ever said; a challenge's run is no trial's."""
+    summary = holdout._reading().summary
+    named = {symbol.run for symbol in summary.symbols}
+    for run in summary.runs:
+        if run.ended_silently and run.run not in named:
+            yield run, marked_run(summary.account, run.run)
 
 
 def _open(holdout: ReusableHoldout) -> Iterator[tuple[StoredRun, str]]:
