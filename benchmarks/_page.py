@@ -72,15 +72,16 @@ sealed run. At epsilon 1 the values stay hidden at closing as well: its width is
 and ASHA on random points, told and won in several ways. *Raw values*: everything reads plain
 accuracies of the holdout. *Live*: one question a trial through a Ladder for eight releases, after
 a fit of fixed length. *Guesses pruned* is what live trials used to be: one that was not better by
-a step ended without a value. *Display of the training data*: a tenth of it tells sampler, pruner
-and early stopping its loss, the whole holdout is sealed, and closing names the best of all trials
-and epochs. *Then refits*: before closing the display's three best trials are trained again on all
-training data, sealed as well. *Display of the holdout*: a fifth of it is shown, the rest sealed.
+a step ended without a value. *Display: 10 or 20 % of training*: a part of the training data tells
+sampler, pruner and early stopping its loss, the whole holdout is sealed, and closing names the best
+of all trials and epochs. *Refits*: before closing the display's five best trials are trained again
+on all training data, sealed as well. *Display: 20 % of holdout*: a fifth of it is shown, the rest
+is sealed.
 
-A display from the training data costs training data, and where a tenth of it matters, the winner
-is worse by that; the refits give it back. A live claim is as wide as the releases that were spent:
-narrow if an early trial is hardly beaten, and by computation two to three times as wide as a
-sealed one once the plan's releases are used.""",
+A display costs training data, and a small one misleads the search: with 10 % of 300 examples both
+are felt. A larger display, and refits that give its examples back, cure both. A live claim is as
+wide as the releases that were spent: narrow if an early trial is hardly beaten, and by computation
+two to three times as wide as a sealed one once the plan's releases are used.""",
     "ensemble_training": """All members in one stacked fit against one fit after the other; one
 thread, CPU time. The step written by hand knows its network and is a little faster; ours takes any
 module.""",

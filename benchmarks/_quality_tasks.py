@@ -110,17 +110,18 @@ def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs[:, 0] - targets).square()
 
 
-def digits(seed: int) -> Parts:
-    """Return 300, 500 and 997 digits of scikit-learn; of the labels 30 % are random."""
+def digits(seed: int, noisy: float = NOISY) -> Parts:
+    """Return 300, 500 and 997 digits of scikit-learn; of the labels a share is random."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
-    return _cut(x / 16, _partly_random(y, seed), seed, (300, 500, 997))
+    return _cut(x / 16, _partly_random(y, seed, noisy), seed, (300, 500, 997))
 
 
-def mnist(seed: int) -> Parts:
-    """Return 600, 2,000 and 2,400 of 5,000 pictures of MNIST; of the labels 30 % are random."""
-    return _cut(_pictures()[0], _partly_random(_pictures()[1], seed), seed, (600, 2_000, 2_400))
+def mnist(seed: int, noisy: float = NOISY) -> Parts:
+    """Return 600, 2,000 and 2,400 of 5,000 pictures of MNIST; of the labels a share is random."""
+    x, y = _pictures()
+    return _cut(x, _partly_random(y, seed, noisy), seed, (600, 2_000, 2_400))
 
 
 def tabular(seed: int) -> Parts:
@@ -174,9 +175,9 @@ def _pictures() -> tuple[Any, Any]:
     return x / 255, y
 
 
-def _partly_random(y: Any, seed: int) -> Any:
+def _partly_random(y: Any, seed: int, share: float) -> Any:
     random = np.random.default_rng(seed)
-    return np.where(random.random(len(y)) < NOISY, random.integers(10, size=len(y)), y)
+    return np.where(random.random(len(y)) < share, random.integers(10, size=len(y)), y)
 
 
 def _cut(x: Any, y: Any, seed: int, sizes: tuple[int, int, int]) -> Parts:

@@ -19,11 +19,11 @@ import pytorch_lightning as pl
 
 TRIALS, EPOCHS, PATIENCE = 20, 15, 5
 RELEASES = 8  # for the records of 20 trials
-AGAIN = 3
-TRAIN_DISPLAY, HOLDOUT_DISPLAY = 0.1, 0.2
+REFITS = 5
+HOLDOUT_SHARE = 0.2
 RAW, LIVE, LIVE_BEFORE = "raw values", "live", "live, guesses pruned"
-DISPLAY, REFITTED = "display of the training data", "display of the training data, then refits"
-FIFTH = "display of the holdout"
+TENTH, FIFTH = "display: 10 % of training", "display: 20 % of training"
+REFITTED, OF_HOLDOUT = "display: 20 % of training, refits", "display: 20 % of holdout"
 
 
 @final
@@ -168,42 +168,49 @@ def live(sweep: Sweep, *, name: str, guesses: bool) -> dict[str, Winner]:
     return {name: sweep.won(kept[best.trial], best)}
 
 
-def from_training(sweep: Sweep) -> dict[str, Winner]:
-    """A tenth of the training data is the display; the whole holdout is sealed.
+def from_training(
+    sweep: Sweep, *, name: str, share: float, refitted: str | None = None
+) -> dict[str, Winner]:
+    """A part of the training data is the display; the whole holdout is sealed.
 
-    Then the display's three best trials are trained again on all of the training data, for as long
-    as the display said, plus the patience: it no longer can stop them.
+    Args:
+        sweep: The sweep.
+        name: Of the way.
+        share: Of the training data.
+        refitted: The way in which, before closing, the display's five best trials are trained
+            again on all of the training data, for as long as the display said, plus the patience:
+            it can stop them no more.
     """
-    setting = sweep.setting
-    shown, rest = th.split(setting.train, display=TRAIN_DISPLAY, seed=setting.seed)
-    holdout = _sealed(setting, len(setting.holdout), sweep.trials + AGAIN)
+    setting, refits = sweep.setting, 0 if refitted is None else REFITS
+    shown, rest = th.split(setting.train, display=share, seed=setting.seed)
+    holdout = _sealed(setting, len(setting.holdout), sweep.trials + refits)
     study = _watching(sweep, holdout, setting.holdout, shown, rest)
     searched = sweep.epochs
     tried = [trial for trial in study.trials if trial.intermediate_values]
-    for trial in sorted(tried, key=lambda trial: min(trial.intermediate_values.values()))[:AGAIN]:
+    for trial in sorted(tried, key=lambda trial: min(trial.intermediate_values.values()))[:refits]:
         values = trial.intermediate_values
         net = sweep.net(Careful, Point(**trial.params), trial.number)
         epochs = min(EPOCHS, 1 + min(values, key=values.__getitem__) + PATIENCE)
-        guard = HoldoutGuard(holdout, run=f"again {trial.number}")
+        guard = HoldoutGuard(holdout, run=f"trial {trial.number} on all data")
         sweep.fit(net, [guard], loader(setting.holdout), epochs=epochs)
     closing = holdout.close()
     won, best = claim(study, holdout), closing.best
-    places = {run.number: run.weights for run in closing.runs}
-    return {
-        DISPLAY: replace(sweep.won(won.weights, won), epochs=searched),
-        REFITTED: sweep.won(places[best.run if best else 0], best),
-    }
+    found = {name: replace(sweep.won(won.weights, won), epochs=searched)}
+    if refitted is not None:
+        places = {run.number: run.weights for run in closing.runs}
+        found[refitted] = sweep.won(places[best.run if best else 0], best)
+    return found
 
 
 def from_holdout(sweep: Sweep) -> dict[str, Winner]:
     """A fifth of the holdout is the display; the rest of it is sealed."""
     setting = sweep.setting
-    shown, rest = th.split(setting.holdout, display=HOLDOUT_DISPLAY, seed=setting.seed)
+    shown, rest = th.split(setting.holdout, display=HOLDOUT_SHARE, seed=setting.seed)
     holdout = _sealed(setting, len(rest), sweep.trials)
     study = _watching(sweep, holdout, rest, shown, setting.train)
     holdout.close()
     best = claim(study, holdout)
-    return {FIFTH: sweep.won(best.weights, best)}
+    return {OF_HOLDOUT: sweep.won(best.weights, best)}
 
 
 def ways(search: str) -> Iterator[Callable[[Sweep], dict[str, Winner]]]:
@@ -212,7 +219,8 @@ def ways(search: str) -> Iterator[Callable[[Sweep], dict[str, Winner]]]:
     yield partial(live, name=LIVE, guesses=True)
     if search == "TPE":
         yield partial(live, name=LIVE_BEFORE, guesses=False)
-    yield from_training
+    yield partial(from_training, name=TENTH, share=0.1)
+    yield partial(from_training, name=FIFTH, share=0.2, refitted=REFITTED)
     yield from_holdout
 
 

@@ -8,11 +8,11 @@ four hyperparameters: TPE without a pruner, and ASHA (successive halving of rand
   of fixed length, so that ASHA has nothing to prune by;
 - live, guesses pruned (TPE): the same, but a trial that is no better ends without a value, as it
   used to;
-- display of the training data: a tenth of it tells sampler, pruner and early stopping its loss, the
-  whole holdout is sealed, and closing names the best of all trials and epochs;
-- the same, then refits: the display's three best trials are trained again on all training data,
+- display, 10 or 20 % of training: a part of the training data tells sampler, pruner and early
+  stopping its loss; the whole holdout is sealed, and closing names the best trial and epoch;
+- the same, then refits: the display's five best trials are trained again on all training data,
   still sealed, before closing;
-- display of the holdout: a fifth of the holdout, while the rest is sealed.
+- display, 20 % of holdout: a fifth of the holdout is shown, the rest is sealed.
 
 The winner's accuracy on fresh examples decides nothing but the table.
 """

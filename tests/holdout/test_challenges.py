@@ -50,7 +50,8 @@ def test_what_is_said_is_a_sentence():
     first, better, lucky = map(str, challenged_thrice(make_challenged()))
     assert "is the first, so it is the incumbent; nothing was said" in first
     assert "kept: " in better
-    assert "with 95 % confidence no keep of this account is false; price 0.69 nats" in better
+    assert "with 95 % confidence no certified keep of this account is false" in better
+    assert better.endswith("; price 0.69 nats")
     assert "not certified to be better" in lucky
     assert "does not say that it is worse" in lucky
 
@@ -115,13 +116,18 @@ def test_a_margin_keeps_what_is_better_by_more():
     assert "not better at all on this holdout" in str(tie)
 
 
-def test_the_same_query_is_the_same_answer_and_free():
+def test_the_same_query_is_the_same_answer_and_free(caplog):
     holdout = make_challenged()
     told = challenged_thrice(holdout)
     before = events_of(holdout)
     for wrong, known in zip((100, 40, 39), told, strict=True):
+        assert not caplog.records
         again = holdout.challenge("acc", wrong_on(0), query=f"wrong on {wrong}")
+        assert "answer of then, and these values were not compared" in caplog.text
+        caplog.clear()
         assert again.repeated
+        assert "asked before; " in str(again)
+        assert "asked before" not in str(known)
         assert copy(again).__dict__ | {"repeated": False} == known.__dict__
     assert events_of(holdout) == before
     assert holdout.budget_left == 17

@@ -201,6 +201,24 @@ def test_the_winner_costs_what_was_said():
     assert last.ratio == pytest.approx(first.choices["winner"].last.ratio, rel=1e-12)
 
 
+def test_only_runs_with_values_of_the_statistic_are_compared():
+    """A record bit, and the winner, compare what can be compared: so do their prices."""
+    both = {**ACCURACY["statistics"], "val_loss": th.BoundedMean(0.0, 1.0)}
+    holdout = make_sealed(statistics=both, budget=6)
+    silent(holdout, "first", 0.5)
+    for number in range(3):
+        with holdout.run(best="val_loss") as run:
+            run.evaluate(passes(holdout, val_loss=0.5), query=f"loss {number}")
+    before = holdout.prices(evaluations=3)
+    assert not silent(holdout, "second", 0.4).record()
+    assert events_of(holdout)[-1]["nats"] == before.choices["no record"].nats
+    assert before.choices["no record"].nats == pytest.approx(math.log(2), rel=1e-12)
+    assert holdout.winner() == 1
+    assert events_of(holdout)[-1]["nats"] == before.choices["winner"].nats == math.log(2)
+    run.evaluate(passes(holdout, val_acc=0.3), query="loss 2")  # late
+    assert holdout.prices().choices["winner"].nats == math.log(4)
+
+
 def test_a_challenge_costs_what_was_said():
     holdout = make_sealed(budget=8, **ACCURACY)
     right = torch.arange(holdout.size)

@@ -4,6 +4,7 @@ import gc
 import logging
 import pickle
 import random
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,6 +32,7 @@ from torch_holdout.tuning.optuna import sharing
 from support.builders.guarded import (
     IN_A_TRAINER,
     NAMESPACES,
+    SIZE,
     TRAIN,
     data,
     fit,
@@ -38,12 +40,20 @@ from support.builders.guarded import (
     holdout,
     loader,
     network,
+    per_example,
     trainer,
 )
 from support.builders.holdouts import make_holdout
 from support.builders.sweeps import quiet_study
 
 SPLIT = "split once, outside the objective, with a fixed generator seed"
+
+
+GUESSES = {type(TRAIN): loader(data(seed=9))}
+
+
+def silent_on_the_display(module, batch, batch_idx, dataloader_idx=0):
+    return per_example(module, batch) if dataloader_idx == 0 else None
 
 
 def check(account, dataset, guesses=None, check_data=True):
@@ -403,6 +413,30 @@ class TestInATrainer:
         with pytest.raises(InvalidArgumentError, match="publishes its raw mean"):
             fit(trainer([guard], namespace), network(namespace))
         assert account.status().queries == 0
+
+    @pytest.mark.parametrize("shown", [data(), Subset(data(), range(40))])
+    @pytest.mark.parametrize("mechanism", [TRAIN, th.Sealed(evaluations=3)])
+    def test_the_holdout_as_its_own_display(self, namespace, shown, mechanism):
+        account = holdout(mechanism=mechanism)
+        own = guard_class(namespace)(
+            account, public_dataloaders=(1,), guess_dataloaders=GUESSES.get(type(mechanism))
+        )
+        module = network(namespace, validation_step=silent_on_the_display)
+        with pytest.raises(InvalidArgumentError, match="shows the holdout's values"):
+            fit(trainer([own], namespace), module, val=[loader(), loader(shown)])
+        assert account.status().queries == 0
+
+    def test_subsets_of_one_dataset_are_compared_without_reading(self, namespace):
+        whole, account = data(2 * SIZE), holdout(mechanism=th.Sealed(evaluations=3))
+        sealed = loader(Subset(whole, range(SIZE)))
+        guard = guard_class(namespace)(account, public_dataloaders=(1,), check_data=False)
+        for first, fits in ((SIZE - 1, False), (SIZE, True)):
+            module = network(namespace, validation_step=silent_on_the_display)
+            val = [sealed, loader(Subset(whole, range(first, 2 * SIZE)))]
+            run = trainer([guard], namespace, max_epochs=1)
+            with nullcontext() if fits else pytest.raises(InvalidArgumentError, match="1 of 98"):
+                fit(run, module, val=val)
+        assert account.status().queries == 1
 
     def test_the_run_is_the_same_with_and_without(self, namespace):
         weights = []

@@ -93,7 +93,7 @@ class TestTrainerModes:
         run = fit(
             trainer(guards),
             network(validation_step=step),
-            val=[loader(), loader(data(40)), loader()],
+            val=[loader(), loader(data(40)), loader(data(seed=5))],
         )
         assert [account.status().queries for account in accounts] == [3, 3]
         published = set(run.callback_metrics)
@@ -113,7 +113,8 @@ class TestTrainerModes:
             module = network(validation_step=step)
             module.mean = MeanMetric()
             guard = HoldoutGuard(holdout(), dataloader_idx=1 - public, public_dataloaders=(public,))
-            run = fit(trainer([guard]), module, val=[loader(), loader()])
+            loaders = [loader(), loader(data(seed=5))]
+            run = fit(trainer([guard]), module, val=loaders if public else loaders[::-1])
             assert f"public/dataloader_idx_{public}" in run.callback_metrics
 
     def test_a_batch_of_unknown_origin_is_refused(self):

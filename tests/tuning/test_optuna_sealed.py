@@ -313,6 +313,24 @@ def test_a_trial_that_fails_gives_its_run_up():
     assert sum(state is STATE.COMPLETE for state in states(study)) == 2
 
 
+def test_a_trial_of_two_holdouts_makes_a_run_of_each():
+    one, other = sweep_account(name="one"), sweep_account(name="other")
+    study = quiet()
+    trial, reads = study.ask(), {"display": "display_loss"}
+    with (
+        sharing(trial, one, "val_acc", **reads) as first,
+        sharing(trial, other, "val_acc", **reads) as last,
+    ):
+        first.evaluate(counted_sums(one, 40), query="weights")
+        last.evaluate(counted_sums(other, 60), query="weights")
+        last.report(0.5, step=0)
+        study.tell(trial, last.value)
+    for account, right in ((one, 40), (other, 60)):
+        assert [run.state for run in account.status().runs] == ["ended"]
+        account.close()
+        assert claim(study, account).value == pytest.approx(right / account.size)
+
+
 def test_two_studies_of_one_name_do_not_take_each_others_runs():
     account = sweep_account(trials=3)
     first = quiet()

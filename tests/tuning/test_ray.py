@@ -254,6 +254,17 @@ def test_only_the_declared_display_is_told(told, tmp_path):
         tuning.sharing(body, live, display="display")
 
 
+@pytest.mark.parametrize(("trial", "states"), [(None, ["open"] * 2), ("a", ["given_up", "open"])])
+def test_without_a_tuner_no_run_takes_the_place_of_another(
+    told, tmp_path, monkeypatch, trial, states
+):
+    monkeypatch.setattr(tuning.tune.get_context, "get_trial_id", lambda self: trial)
+    account = make_holdout(f"sqlite:///{tmp_path}/holdout.db", **SEALED)
+    for epoch in range(2):
+        run(lambda holdout, epoch=epoch: evaluate(holdout, holdout.run(), epoch), account)
+    assert [each.state for each in account.status().runs] == states
+
+
 @pytest.mark.parametrize(("kept", "left"), [(False, 2), (True, 1)])
 def test_a_failed_trial_keeps_its_run_only_if_it_can_go_on(told, tmp_path, kept, left):
     def body(holdout):

@@ -56,7 +56,8 @@ class Challenge:
     repeated: bool = False
 
     def __str__(self) -> str:
-        return f"challenge {self.number}, {self.statistic}: {self._sentence()}"
+        again = "asked before; " if self.repeated else ""
+        return f"challenge {self.number}, {self.statistic}: {again}{self._sentence()}"
 
     def _sentence(self) -> str:
         if self.lost:
@@ -76,7 +77,7 @@ class Challenge:
             confidence = confidence_text(KEEP_FAILURE)
             return (
                 f"kept: {self.query} is better than the incumbent before it; with {confidence} "
-                f"confidence no keep of this account is false; {price}"
+                f"confidence no certified keep of this account is false; {price}"
             )
         return (
             f"reverted: {self.query} is not certified to be better than {self.incumbent}, which "

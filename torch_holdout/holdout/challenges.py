@@ -1,5 +1,6 @@
 """A challenge: values of each example go in, keep or revert comes out. One transaction each."""
 
+import logging
 import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -48,6 +49,7 @@ from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.sealed_sums import SummedLevels
 
 _LARGEST_SQUARES = 2**62
+_log = logging.getLogger("torch_holdout")
 
 
 class Paired(NamedTuple):
@@ -132,7 +134,13 @@ def challenge(
         return said.challenge
 
     challenged = without_trace(decided)
-    if challenged.lost and not challenged.repeated:
+    if challenged.repeated and isinstance(query, str):
+        _log.warning(
+            "The query %r has challenged before, so this is the answer of then, and these values "
+            "were not compared. If they are another model's, give it a query of its own.",
+            query,
+        )
+    elif challenged.lost and not challenged.repeated:
         warnings.warn(
             f"The values of the incumbent of {statistic!r} are lost: their file is missing, "
             f"damaged or another account's. The challenger is the new incumbent without a test; "

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import final
 
@@ -56,11 +56,12 @@ class Asked:
 @final
 @dataclass(frozen=True)
 class SealedPricing:
-    """The prices of a sealed account."""
+    """The prices of a sealed account; ``compared``: its ended runs with values, by statistic."""
 
     summary: Summary
     mechanism: Sealed
     asked: Asked
+    compared: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         stop = self.asked.stop
@@ -182,16 +183,23 @@ class SealedPricing:
         last = self._last((self._left - 1) * nats)
         return Price(shows=shows, nats=nats, exact=exact, passes=passes, last=last)
 
-    @cached_property
-    def _compared(self) -> int:
-        """How many runs a bit about the next one compares: it and all that have ended."""
-        ended = (run.state in ("stopped", "ended") and run.passes for run in self.summary.runs)
-        return 1 + sum(map(bool, ended))
+    def _compared(self, kind: SymbolKind) -> int:
+        """How many runs a symbol after the next one compares: it and all that have ended.
+
+        It is taken to have values of the statistic that decides: a record by its own, by default
+        the first; the winner by that of the account's first run.
+        """
+        stop, runs = self.asked.stop, self.summary.runs
+        decides = next(iter(self._statistics)) if stop is None else stop.statistic
+        if kind == "winner" and runs:
+            decides = runs[0].statistic
+        return 1 + self.compared.get(decides, 0)
 
     def _records(self) -> Iterable[Price]:
         """Yield the record bit: one price for each outcome, then the dearest outcomes."""
+        compared = self._compared("record")
         for shows, bit in (("record", True), ("no record", False)):
-            if not bit and self._compared == 1:
+            if not bit and compared == 1:
                 return  # the first run is a record for certain
             symbol = self._symbol("record", bit)
             most, more = symbol.nats, self._left - 2
@@ -201,7 +209,7 @@ class SealedPricing:
                     symbol.tally.rank,
                     symbol.tally.ones,
                     symbol.tally.zeros,
-                    compared=self._compared + 1,
+                    compared=compared + 1,
                     more=more,
                 )
                 most += worst - so_far
@@ -220,7 +228,7 @@ class SealedPricing:
     @property
     def _winner(self) -> Price:
         # The product of the numbers of runs to choose among, until the last run begins.
-        first, count = self._compared, self._left - 1
+        first, count = self._compared("winner"), self._left - 1
         between = math.lgamma(first + count) - math.lgamma(first)
         return Price(shows="winner", nats=self._symbol("winner", 1).nats, last=self._last(between))
 
@@ -233,7 +241,7 @@ class SealedPricing:
             kind=kind,
             run=len(self.summary.runs) + 1,
             value=value,
-            choices=2 if kind == "challenge" else self._compared,
+            choices=2 if kind == "challenge" else self._compared(kind),
             detail={},
         )
 

@@ -36,7 +36,8 @@ class PublicFacts(RegisteredHoldout):
             stop: What would stop the run; None: upper bounds for any rule.
             evaluations: How many evaluations it would make; None: as many as are planned.
         """
-        return self._reading().prices(Asked(failure=failure, stop=stop, evaluations=evaluations))
+        asked = Asked(failure=failure, stop=stop, evaluations=evaluations)
+        return self._reading().prices(asked, self._ledger.compared(self._attached()))
 
     def certificate(self, failure: float = 0.05) -> Certificate:
         """Return how far the published values can be from the population, with the theorem."""

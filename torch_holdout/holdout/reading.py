@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import final
@@ -154,12 +154,15 @@ class AccountReading:
                 return self.sealed_certificate(self._facts(self.mechanism), failure)
             return certify_transcript(self.transcript, self.channels, failure)
 
-    def prices(self, asked: Asked) -> Prices:
-        """Return what the next run or release would cost and be worth."""
+    def prices(self, asked: Asked, compared: Mapping[str, int]) -> Prices:
+        """Return what the next run or release would cost and be worth.
+
+        ``compared``: by statistic, how many ended runs have values (``Ledger.compared``).
+        """
         with self.readable():
             summary, mechanism = self.summary, self.mechanism
             if isinstance(mechanism, Sealed):
-                return SealedPricing(summary, mechanism, asked).prices
+                return SealedPricing(summary, mechanism, asked, compared).prices
             return live_prices(summary, mechanism, self.transcript, self.channels, asked)
 
     def interval(self, answer: Recorded, releases_before: int, failure: float) -> Interval:

@@ -136,8 +136,9 @@ class Run:
     def give_up(self) -> Outcome | None:
         """Give the run up, without its best evaluation; None if it was never begun.
 
-        This is free while patience could not have stopped it yet and no other run has said
-        anything since it began: its share of the budget comes back, and its sums are erased.
+        This is free while patience could not have stopped it yet and nothing was said since it
+        began, by another run or on request: its share of the budget comes back, and its sums are
+        erased.
         """
         return self._ended(OpenedRun.give_up)
 

@@ -63,7 +63,8 @@ def no_runs_left(registration: Registration, runs: Sequence[StoredRun], account:
         remedy = (
             f"{counted(len(still_open), 'run')} of it {'is' if len(still_open) == 1 else 'are'} "
             f"still open ({ids}): go on with holdout.run(resume=...), or free one that could not "
-            f"have stopped yet with holdout.run(resume=...).give_up()"
+            f"have stopped yet, if nothing was said since it began, with "
+            f"holdout.run(resume=...).give_up()"
         )
     return BudgetExhaustedError(
         f"The budget of holdout {registration.name!r} ({counted(registration.budget, 'run')}) is "

@@ -9,7 +9,7 @@ from typing import final
 from torch_holdout._shared.checks import require_text
 
 _current: ContextVar[str | None] = ContextVar("torch_holdout_run", default=None)
-_trial: ContextVar["TrialRun | None"] = ContextVar("torch_holdout_trial", default=None)
+_trials: ContextVar[tuple["TrialRun", ...]] = ContextVar("torch_holdout_trials", default=())
 _LONGEST = 200
 
 
@@ -141,16 +141,18 @@ class TrialRun:
 
 @contextmanager
 def trial_run(trial: TrialRun) -> Iterator[TrialRun]:
-    """Let guards and ``holdout.run()`` inside the block, in this thread, make a trial's run."""
-    token = _trial.set(trial)
+    """Let guards and ``holdout.run()`` inside the block, in this thread, make a trial's run.
+
+    Blocks of several accounts may be inside one another.
+    """
+    token = _trials.set((trial, *_trials.get()))
     try:
         with named_run(trial.label):
             yield trial
     finally:
-        _trial.reset(token)
+        _trials.reset(token)
 
 
 def current_trial(account: str | None = None) -> TrialRun | None:
     """Return the trial this thread is in, if its runs are those of an account (None: any)."""
-    trial = _trial.get()
-    return trial if trial is not None and account in (None, trial.account) else None
+    return next((trial for trial in _trials.get() if account in (None, trial.account)), None)

@@ -88,8 +88,9 @@ class SealedDoor(RegisteredHoldout):
             statistic: What is compared: a ``ZeroOne`` or ``BoundedMean``.
             values: One value for each example: booleans or integers for ``ZeroOne``. Two models
                 are paired by position, so the order must always be the same; on several ranks
-                gather all of them first. NaN counts as the worse bound.
-            query: Text, or the weights' fingerprint. The same query is the same answer, free.
+                gather all of them, and ask on one. NaN counts as the worse bound.
+            query: Text, or the weights' fingerprint. The same query is the same answer, free,
+                whatever the values; of text the log says so.
             rule: ``"margin"`` keeps what is better on this holdout by more than ``margin``; it
                 claims nothing for a single keep, and pays the same bits.
             margin: For ``rule="margin"``, in the statistic's units.

@@ -1,5 +1,9 @@
 """Sealed runs of an account, as anyone may read them."""
 
+import json
+
+import sqlalchemy as sa
+
 from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.run_events import StoredRun
 from torch_holdout.ledger.run_times import RunTimes, read_run_times
@@ -24,6 +28,23 @@ class RunsLedger(OpenLedger):
             if self._version < schema.WITH_SEALED:
                 return {}
             return read_run_times(connection, self._row(connection, statements.HOLDOUT, account).id)
+
+    def compared(self, account: str) -> dict[str, int]:
+        """Return how many ended runs have values of each statistic."""
+        with self._transaction(reads_only=True) as connection:
+            if self._version < schema.WITH_SEALED:
+                return {}
+            own, event = schema.sealed_runs.c, schema.run_events.c
+            of = (event.holdout_id == own.holdout_id) & (event.run == own.run)
+            ended = own.state.in_(("stopped", "ended")) & (event.kind == "evaluate")
+            row = self._row(connection, statements.HOLDOUT, account)
+            told = sa.select(event.run, event.detail).where(of, ended, own.holdout_id == row.id)
+            # Not of the sums themselves: nothing secret is read.
+            runs: dict[str, set[int]] = {}
+            for run, detail in connection.execute(told):
+                for statistic in json.loads(detail)["sums"]:
+                    runs.setdefault(statistic, set()).add(run)
+            return {statistic: len(numbers) for statistic, numbers in runs.items()}
 
     def closing(self, account: str) -> StoredClosing | None:
         """Return what closing has published; None while the account is open."""

@@ -56,7 +56,8 @@ def prices_content(
         with reading.readable():
             first, *_ = reading.summary.registered.statistics
         stop = None if patience is None else Patience(first, patience)
-        found.append(reading.prices(Asked(failure=failure, stop=stop, evaluations=evaluations)))
+        asked = Asked(failure=failure, stop=stop, evaluations=evaluations)
+        found.append(reading.prices(asked, ledger.compared(account)))
     text = "\n\n".join(map(str, found)) or "The ledger has no holdout yet."
     if records and found:
         text += f"\n\n{counted(len(records), 'account')} of training records: see status."

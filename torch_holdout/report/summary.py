@@ -250,7 +250,7 @@ def shown(answer: Recorded, intervals: Intervals) -> Shown:
 def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
     reading = reading_of(ledger, account)
     status, certificate = reading.status, reading.certificate(failure)
-    prices = reading.prices(Asked(failure=failure))
+    prices = reading.prices(Asked(failure=failure), ledger.compared(account))
     answers = answers_of(ledger, account, reading.summary)
     refusals = ledger.refusals(account) if status.exhausted else []
     intervals = reading.intervals(answers, failure)

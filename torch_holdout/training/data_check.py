@@ -9,6 +9,7 @@ import logging
 import operator
 import warnings
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -29,10 +30,12 @@ from torch_holdout.training.data_reading import (
 from torch_holdout.training.requirements import listed
 
 _MOSTLY, _HARDLY = 0.9, 0.02  # of records seen before: the same data, and other preprocessing
-_DUPLICATES = 0.01  # of a guess's records may be in the holdout by chance
+_DUPLICATES = 0.01  # of another loader's records may be in the holdout by chance
 _OFF = "check_data=False turns this comparison off. Nothing was charged."
 
 _log = logging.getLogger("torch_holdout")
+Refusal = Callable[[ReusableHoldout, int, int], InvalidArgumentError]
+Others = list[tuple[Any, Refusal]]  # datasets with none of the holdout's records, or this is raised
 # What was compared in this process: weak references to datasets by account and their ids.
 _compared: dict[tuple[Any, ...], list["weakref.ref[Any]"]] = {}
 
@@ -54,25 +57,29 @@ class DataCheck:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_held": []}
 
-    def run(self, loader: Any, guess_loaders: Any) -> None:
-        """Compare the loader's dataset and the guesses'; rank 0 reads, its errors reach all."""
+    def run(self, loader: Any, guess_loaders: Any, public_loaders: Sequence[Any] = ()) -> None:
+        """Compare the loader's dataset and the others'; rank 0 reads, its errors reach all."""
         dataset = None if loader is None else _dataset(loader)
         wanted = guess_loaders is not None and self._holdout.mechanism.wants_guess()
         guesses = [_dataset(loader) for loader in listed(guess_loaders)] if wanted else []
+        shown = [_dataset(loader) for loader in public_loaders]
+        others: Others = [(each, _own_guess) for each in guesses]
+        others += [(each, _displayed) for each in shown]
         _, world = rank_and_world()
         # Frames of the comparison hold records and their hashes.
-        without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, guesses)))
+        without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, others)))
 
-    def _once(self, dataset: Any, guesses: list[Any]) -> None:
-        key = (self._holdout.address, self._holdout.account, self._check_data)
-        datasets = [dataset, *guesses]
+    def _once(self, dataset: Any, others: Others) -> None:
+        publics = sum(refusal is _displayed for _, refusal in others)
+        key = (self._holdout.address, self._holdout.account, self._check_data, publics)
+        datasets = [dataset, *(other for other, _ in others)]
         if not self._seen(key, datasets):
-            self._compare(dataset, guesses)
+            self._compare(dataset, others)
             self._remember(key, datasets)
 
-    def _compare(self, dataset: Any, guesses: list[Any]) -> None:
-        for guess in guesses:
-            require_other_records(self._holdout, dataset, guess)
+    def _compare(self, dataset: Any, others: Others) -> None:
+        for other, refusal in others:
+            require_other_records(self._holdout, dataset, other, refusal)
         if not self._check_data:
             return
         try:
@@ -81,16 +88,17 @@ class DataCheck:
         except UnreadableDataError as reason:
             self._say(f"The loader's dataset was not compared with the account: {reason}")
             return
-        for guess in guesses:
-            if common_indices_or_none(dataset, guess) is None:
-                self._compare_guess(reading, guess)
+        for other, refusal in others:
+            if common_indices_or_none(dataset, other) is None:
+                self._compare_other(reading, other, refusal)
 
-    def _compare_guess(self, reading: Reading, guess: Any) -> None:
+    def _compare_other(self, reading: Reading, other: Any, refusal: Refusal) -> None:
         try:
-            require_other_hashes(self._holdout, reading, read(guess))
+            require_other_hashes(self._holdout, reading, read(other), refusal)
         except UnreadableDataError as reason:
-            # A guess from the holdout would publish its mean.
-            what = f"A guess loader's dataset was not compared with the holdout's: {reason}"
+            # Whatever is shown of the holdout's records would publish its mean.
+            which = "guess" if refusal is _own_guess else "public"
+            what = f"A {which} loader's dataset was not compared with the holdout's: {reason}"
             self._say(what, logging.WARNING)
 
     def _say(self, what: str, level: int | None = None) -> None:
@@ -178,36 +186,40 @@ def _meet_other_data(holdout: ReusableHoldout, reading: Reading, common: Common)
     )
 
 
-def require_other_records(holdout: ReusableHoldout, dataset: Any, guess: Any) -> None:
-    """Raise if a guess is the holdout's dataset, or takes records from the same one."""
-    if dataset is None or guess is None:
+def require_other_records(
+    holdout: ReusableHoldout, dataset: Any, other: Any, refusal: Refusal
+) -> None:
+    """Raise if another loader has the holdout's dataset, or takes records from the same one."""
+    if dataset is None or other is None:
         return
-    if shared := common_indices_or_none(dataset, guess):
-        raise _own_guess(holdout, shared, len(guess))
+    if shared := common_indices_or_none(dataset, other):
+        raise refusal(holdout, shared, len(other))
 
 
-def require_other_hashes(holdout: ReusableHoldout, reading: Reading, guess: Reading) -> None:
-    """Raise if more of a guess's records than chance allows are the holdout's."""
-    own, guessed = np.unique(reading.hashes), np.unique(guess.hashes)
-    repeats = min(1 - len(own) / len(reading.hashes), 1 - len(guessed) / len(guess.hashes))
+def require_other_hashes(
+    holdout: ReusableHoldout, reading: Reading, other: Reading, refusal: Refusal
+) -> None:
+    """Raise if more of another loader's records than chance allows are the holdout's."""
+    own, given = np.unique(reading.hashes), np.unique(other.hashes)
+    repeats = min(1 - len(own) / len(reading.hashes), 1 - len(given) / len(other.hashes))
     if reading.whole:
-        common = Common(len(guessed), len(own), len(np.intersect1d(own, guessed)))
+        common = Common(len(given), len(own), len(np.intersect1d(own, given)))
     else:
-        known = known_data(holdout, guessed).common
+        known = known_data(holdout, given).common
         if known is None:
             raise UnreadableDataError("the holdout is too large to be read whole")
         common = known
     if much(common, tolerated=_DUPLICATES + 2 * repeats):
-        guess.require_repeatable()
-        raise _own_guess(holdout, common.both, common.given)
+        other.require_repeatable()
+        raise refusal(holdout, common.both, common.given)
 
 
-def common_indices_or_none(dataset: Any, guess: Any) -> int | None:
+def common_indices_or_none(dataset: Any, other: Any) -> int | None:
     """Count common records of subsets of one dataset; None if that is not known."""
     try:
-        return common_indices(dataset, guess)
+        return common_indices(dataset, other)
     except Exception:  # datasets without a length, indices of another kind
-        return len(guess) if dataset is guess and hasattr(guess, "__len__") else None
+        return len(other) if dataset is other and hasattr(other, "__len__") else None
 
 
 def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
@@ -217,6 +229,15 @@ def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidAr
         f"its raw mean. Take training records after the split, e.g. guess_dataloaders="
         f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500). Nothing was "
         f"charged."
+    )
+
+
+def _displayed(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Expected `public_dataloaders` with other records than the holdout {holdout.name!r}, but "
+        f"{shared:,} of {records:,} are the holdout's own: whatever is logged for them shows the "
+        f"holdout's values. Cut the display off first, e.g. display, rest = th.split(train_set, "
+        f"display=0.1, seed=0). Nothing was charged."
     )
 
 

@@ -99,7 +99,8 @@ class HoldoutGuardHooks(PassHooks):
                 marked stale), or ``"raise"``.
             dataloader_idx: Which validation loader is this holdout.
             stage: ``"validate"`` (in ``fit`` and ``validate``) or ``"test"``.
-            public_dataloaders: Other loaders that may be evaluated without a guard.
+            public_dataloaders: Other loaders, without records of the holdout's, that may be
+                evaluated without a guard.
             version: Whatever else decides the values (preprocessing, decoding, ...).
             prog_bar: Whether values and the budget are shown in the progress bar.
             run: What the run is called in the report; None: the logger's folder, or when it

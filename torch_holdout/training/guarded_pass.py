@@ -29,6 +29,7 @@ class PassHooks:
     unguarded: Literal["raise", "drop"]
     public: tuple[str, ...]
     dataloader_idx: int
+    public_dataloaders: tuple[int, ...]
     stage: Literal["validate", "test"]
     version: str
     _course: "Course"
@@ -41,7 +42,10 @@ class PassHooks:
     _current: GuardedRun | None = None  # from setup to teardown
 
     def _check_data(self, trainer: Any) -> None:
-        self._data.run(own_loader(trainer, self.stage, self.dataloader_idx), self.guess_dataloaders)
+        own = own_loader(trainer, self.stage, self.dataloader_idx)
+        shown = (own_loader(trainer, self.stage, index) for index in self.public_dataloaders)
+        known = [loader for loader in shown if loader is not None]
+        self._data.run(own, self.guess_dataloaders, known)
 
     def _start(self, trainer: Any, pl_module: Any) -> None:
         if isinstance(trainer.strategy.model, DistributedDataParallel):

@@ -75,8 +75,11 @@ class RunningTrial:
         trial that fails before its first checkpoint gives its run up, if that is free.
         """
         tuning = tune.get_context()
-        label = run_label(tuning.get_experiment_name(), tuning.get_trial_id())
-        earlier = open_runs(self.holdout, labels={label}) if self.sealed else []
+        trial = tuning.get_trial_id()
+        label = run_label(tuning.get_experiment_name(), trial)
+        # Called without a Tuner it is no trial, and follows none.
+        known = self.sealed and trial is not None
+        earlier = open_runs(self.holdout, labels={label}) if known else []
         if self.holdout.exhausted and not earlier:
             end(self.holdout)
         if not self.sealed:

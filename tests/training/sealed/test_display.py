@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 import torch_holdout as th
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 
 from support.builders.guarded import IN_A_TRAINER, NAMESPACES, guard_class, package, trainer
@@ -20,6 +20,11 @@ from support.builders.sealed_guards import (
 pytestmark = [*IN_A_TRAINER, pytest.mark.parametrize("namespace", NAMESPACES)]
 DISPLAY = [3.0, 2.0, 1.0, 2.0, 2.0, 2.0]
 SEALED = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+
+
+def watched():
+    """Examples that are not the holdout's."""
+    return TensorDataset(100.0 + torch.arange(10.0)[:, None])
 
 
 def displayed(namespace, name="display_loss", **options):
@@ -43,7 +48,7 @@ def fit(namespace, folder, callbacks=(), module=None, guard=None, **options):
     guard = guard_class(namespace)(own, public_dataloaders=(1,), **(guard or {}))
     run = trainer([guard, *callbacks], namespace, max_epochs=6, default_root_dir=folder, **options)
     module = displayed(namespace) if module is None else module
-    run.fit(module, one_batch(), [small_loader(), small_loader()])
+    run.fit(module, one_batch(), [small_loader(), DataLoader(watched(), 5)])
     return guard, run, module, own
 
 
