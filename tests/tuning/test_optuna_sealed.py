@@ -163,7 +163,7 @@ def test_patience_may_stop_trials_and_what_it_says_is_paid(tmp_path):
 
 
 @pytest.mark.integration
-def test_a_display_that_is_not_logged_is_missed_by_name(tmp_path):
+def test_a_display_that_is_not_logged_is_missed_by_name(tmp_path, caplog):
     account = sweep_account()
     objective = display_objective(account, tmp_path, {}, display="display_acc")
     with pytest.raises(
@@ -171,6 +171,7 @@ def test_a_display_that_is_not_logged_is_missed_by_name(tmp_path):
     ):
         quiet().optimize(objective, n_trials=3)
     assert [run.share for run in runs(account)] == [None]  # the failed trial gave its run up
+    assert "unless this trial fails, which gives its run up, the run stays open" in caplog.text
 
 
 @pytest.mark.integration

@@ -51,8 +51,8 @@ class Backend(Protocol):
         why = str(getattr(error, "orig", None) or type(error).__name__)
         return LedgerError(
             f"The ledger {self.address} could not be used ({why}); nothing was released. If "
-            f"another process holds it, try again; if the disk is full or the file damaged, repair "
-            f"that first."
+            f"another process holds it, try again; if the disk is full, or the file damaged or "
+            f"gone, repair that first."
         )
 
     def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:

@@ -200,10 +200,13 @@ class SealedCourse:
             return
         if trainer.state.fn == "fit" and trainer.is_global_zero:
             free = self._stop is None or passes < self._stop.earliest_stop
+            trial = current_trial(guard.holdout.account)
+            given_up = trial is not None and not trial.keeps_open
             _log.warning(
-                "Holdout %r: the run stays open after %s. trainer.fit(..., ckpt_path=...) goes on "
-                "with it; holdout.run(resume=%r).%s.",
+                "Holdout %r: %sthe run stays open after %s. trainer.fit(..., ckpt_path=...) goes "
+                "on with it; holdout.run(resume=%r).%s.",
                 guard.holdout.name,
+                "unless this trial fails, which gives its run up, " if given_up else "",
                 counted(passes, "pass"),
                 run.id,
                 "give_up() gives it up, for free unless another run has said something since"
