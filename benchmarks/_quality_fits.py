@@ -118,15 +118,12 @@ class Setting:
             statistics={NAME: self.task.statistic}, budget=budget,
         )  # fmt: skip
 
-    def fit(
-        self, net: Net, callbacks: list[Any], validation: Any, *,
-        train: Any = None, epochs: int | None = None,
-    ) -> pl.Trainer:  # fmt: skip
+    def fit(self, net: Net, callbacks: list[Any], validation: Any, train: Any = None) -> pl.Trainer:
         """Train with the same order of batches every time."""
         saves = any(isinstance(callback, ModelCheckpoint) for callback in callbacks)
         train = self.train if train is None else train
         trainer = pl.Trainer(
-            max_epochs=epochs or self.epochs, callbacks=callbacks, default_root_dir=self.place(),
+            max_epochs=self.epochs, callbacks=callbacks, default_root_dir=self.place(),
             accelerator="cpu", devices=1, logger=False, enable_checkpointing=saves,
             enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
         )  # fmt: skip

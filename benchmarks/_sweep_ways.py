@@ -19,11 +19,11 @@ import pytorch_lightning as pl
 
 TRIALS, EPOCHS, PATIENCE = 20, 15, 5
 RELEASES = 8  # for the records of 20 trials
-REFITS = 5
 HOLDOUT_SHARE = 0.2
 RAW, LIVE, LIVE_BEFORE = "raw values", "live", "live, guesses pruned"
 TENTH, FIFTH = "display: 10 % of training", "display: 20 % of training"
-REFITTED, OF_HOLDOUT = "display: 20 % of training, refits", "display: 20 % of holdout"
+REFITS = {5: f"{FIFTH}, 5 refits", 10: f"{FIFTH}, 10 refits"}
+OF_HOLDOUT = "display: 20 % of holdout"
 
 
 @final
@@ -169,7 +169,7 @@ def live(sweep: Sweep, *, name: str, guesses: bool) -> dict[str, Winner]:
 
 
 def from_training(
-    sweep: Sweep, *, name: str, share: float, refitted: str | None = None
+    sweep: Sweep, *, name: str, share: float, refitted: dict[int, str] | None = None
 ) -> dict[str, Winner]:
     """A part of the training data is the display; the whole holdout is sealed.
 
@@ -177,28 +177,32 @@ def from_training(
         sweep: The sweep.
         name: Of the way.
         share: Of the training data.
-        refitted: The way in which, before closing, the display's five best trials are trained
-            again on all of the training data, for as long as the display said, plus the patience:
-            it can stop them no more.
+        refitted: Ways in which, before closing, so many of the display's best trials are trained
+            again on all of the training data, at full length: the display can stop them no more,
+            and the best epoch is chosen at closing.
     """
-    setting, refits = sweep.setting, 0 if refitted is None else REFITS
+    setting, ways = sweep.setting, refitted or {}
     shown, rest = th.split(setting.train, display=share, seed=setting.seed)
-    holdout = _sealed(setting, len(setting.holdout), sweep.trials + refits)
+    most = max(ways, default=0)
+    holdout = _sealed(setting, len(setting.holdout), sweep.trials + most)
     study = _watching(sweep, holdout, setting.holdout, shown, rest)
-    searched = sweep.epochs
+    spent = [sweep.epochs]
     tried = [trial for trial in study.trials if trial.intermediate_values]
-    for trial in sorted(tried, key=lambda trial: min(trial.intermediate_values.values()))[:refits]:
-        values = trial.intermediate_values
+    for trial in sorted(tried, key=lambda trial: min(trial.intermediate_values.values()))[:most]:
         net = sweep.net(Careful, Point(**trial.params), trial.number)
-        epochs = min(EPOCHS, 1 + min(values, key=values.__getitem__) + PATIENCE)
         guard = HoldoutGuard(holdout, run=f"trial {trial.number} on all data")
-        sweep.fit(net, [guard], loader(setting.holdout), epochs=epochs)
+        sweep.fit(net, [guard], loader(setting.holdout))
+        spent.append(sweep.epochs)
     closing = holdout.close()
-    won, best = claim(study, holdout), closing.best
-    found = {name: replace(sweep.won(won.weights, won), epochs=searched)}
-    if refitted is not None:
-        places = {run.number: run.weights for run in closing.runs}
-        found[refitted] = sweep.won(places[best.run if best else 0], best)
+    won = claim(study, holdout)
+    found = {name: replace(sweep.won(won.weights, won), epochs=spent[0])}
+    for many, way in ways.items():
+        runs = closing.runs[: sweep.trials + many]
+        best, place = max(
+            ((closing.best_of(run=run.number), run.weights) for run in runs),
+            key=lambda pair: pair[0].value if pair[0] else 0.0,
+        )
+        found[way] = replace(sweep.won(place, best), epochs=spent[min(many, len(spent) - 1)])
     return found
 
 
@@ -220,7 +224,7 @@ def ways(search: str) -> Iterator[Callable[[Sweep], dict[str, Winner]]]:
     if search == "TPE":
         yield partial(live, name=LIVE_BEFORE, guesses=False)
     yield partial(from_training, name=TENTH, share=0.1)
-    yield partial(from_training, name=FIFTH, share=0.2, refitted=REFITTED)
+    yield partial(from_training, name=FIFTH, share=0.2, refitted=REFITS)
     yield from_holdout
 
 

@@ -25,12 +25,14 @@ def of_way(way):
     return found
 
 
-@pytest.mark.parametrize("way", [ways.REFITTED, ways.OF_HOLDOUT])
+@pytest.mark.parametrize("way", [ways.REFITS[10], ways.OF_HOLDOUT])
 def test_the_committed_winners_are_as_good_as_those_of_raw_values(way):
     assert all(row["behind"] <= 0.005 for row in of_way(way))
 
 
-@pytest.mark.parametrize("way", [ways.LIVE, ways.TENTH, ways.FIFTH, ways.REFITTED, ways.OF_HOLDOUT])
+@pytest.mark.parametrize(
+    "way", [ways.LIVE, ways.TENTH, ways.FIFTH, ways.REFITS[10], ways.OF_HOLDOUT]
+)
 def test_the_committed_claims_hold(way):
     """Each interval misses with probability 0.05 at most: 48 of them more than 8 times in 1e-3."""
     assert sum(row["seeds"] - row["covered"] for row in of_way(way)) <= 8
