@@ -4,6 +4,7 @@ Hypothesis tries the same cases whenever the same code is run, so that a failure
 also tries numbers that stand in the modules loaded so far: new code brings new cases.)
 """
 
+import logging
 import os
 
 import pytest
@@ -46,3 +47,16 @@ def postgres():
     server = PostgresServer()
     yield server
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def our_logger_as_it_was():
+    """Name the test that leaves our logger changed, not the next one that reads it."""
+    logger = logging.getLogger("torch_holdout")
+
+    def state():
+        return logger.level, logger.disabled, logger.propagate, list(logger.handlers)
+
+    before = state()
+    yield
+    assert state() == before

@@ -1,10 +1,12 @@
 """The demo runs, explains itself, and draws."""
 
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,13 @@ def test_a_sealed_run_chooses_as_raw_values_do(both):
     assert sealed.chosen.number == raw.chosen.number
     assert len(sealed.epochs) == len(raw.epochs) == raw.chosen.number + 12
     assert [epoch.fresh for epoch in sealed.epochs] == [epoch.fresh for epoch in raw.epochs]
+
+
+def test_the_loggers_are_left_as_they_were(tmp_path):
+    names = ("pytorch_lightning", "lightning_fabric", "torch_holdout")
+    before = [logging.getLogger(name).level for name in names], list(warnings.filters)
+    raw_way(Training(str(tmp_path), progress=False, epochs=1))
+    assert ([logging.getLogger(name).level for name in names], list(warnings.filters)) == before
 
 
 def test_the_certificate_is_one_to_quote(both):

@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -184,30 +185,45 @@ class Training:
         """Train; return what ``look`` saw after each epoch, with the loss on fresh data."""
         import pytorch_lightning as pl
 
-        warnings.filterwarnings("ignore", module="pytorch_lightning")
-        for name in ("pytorch_lightning", "lightning_fabric", "torch_holdout"):
-            logging.getLogger(name).setLevel(logging.ERROR)
         pl.seed_everything(self._seed, verbose=False)
         recorder = _recorder(pl, look, self._fresh)
         guarded = any(hasattr(callback, "holdout") for callback in callbacks)
-        trainer = pl.Trainer(
-            max_epochs=self.epochs,
-            default_root_dir=self._folder,
-            callbacks=[*callbacks, recorder],
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=self._progress,
-            num_sanity_val_steps=0,
-            accelerator="auto",
-            devices=1,
-        )
-        trainer.fit(
-            network(pl, guarded=guarded, worst=WORST),
-            DataLoader(self._train, batch_size=50, shuffle=True),
-            DataLoader(self._holdout, batch_size=len(self._holdout)),
-        )
+        with _quiet():
+            trainer = pl.Trainer(
+                max_epochs=self.epochs,
+                default_root_dir=self._folder,
+                callbacks=[*callbacks, recorder],
+                logger=False,
+                enable_checkpointing=False,
+                enable_model_summary=False,
+                enable_progress_bar=self._progress,
+                num_sanity_val_steps=0,
+                accelerator="auto",
+                devices=1,
+            )
+            trainer.fit(
+                network(pl, guarded=guarded, worst=WORST),
+                DataLoader(self._train, batch_size=50, shuffle=True),
+                DataLoader(self._holdout, batch_size=len(self._holdout)),
+            )
         return recorder.epochs
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep advice out of the demo's output, and leave everybody's loggers as they were."""
+    names = ("pytorch_lightning", "lightning_fabric", "torch_holdout")
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def _recorder(pl: Any, look: Callable[[Any], tuple[float, str, int]], fresh: TensorDataset) -> Any:
