@@ -211,7 +211,8 @@ class MetricWatch:
             raise UnguardedLogError(
                 f"Expected no other metric to be updated on the holdout, but these were: "
                 f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
-                f"that leaves them alone (it is used instead), or pass unguarded='drop'."
+                f"that leaves them alone (a Lightning module's is used instead), or pass "
+                f"unguarded='drop'."
             )
         for name in touched:
             self._metrics[name].reset()
