@@ -13,6 +13,14 @@ from torch_holdout.mechanisms import Mechanism, mechanism_of
 
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError)
 Value = TypeVar("Value")
+IntervalKind = Literal["zero_one", "mean", "blocks"]
+# By the registered kind of a statistic: which interval a closed account has.
+_INTERVALS: dict[str, IntervalKind] = {
+    "zero_one": "zero_one",
+    "bounded_mean": "mean",
+    "grouped_mean": "mean",
+}
+_OF_EXAMPLES = ("zero_one", "bounded_mean")  # kinds whose units are the examples
 
 
 class _Stored(Generic[Value]):
@@ -51,24 +59,33 @@ class StoredStatistic:
     low = _Stored[float](int, float)
     high = _Stored[float](int, float)
     mode = _Stored[str](str)  # "min" or "max"
-    blocks = _Stored[int | None](int, optional=True)  # None for a mean of examples
+    blocks = _Stored[int | None](int, optional=True)  # None for a mean of examples or groups
+    groups = _Stored[dict[str, Any] | None](dict, optional=True)  # of rows that belong together
 
     @property
-    def cut(self) -> tuple[int, Any]:
+    def cut(self) -> tuple[int, Any, str | None]:
         """Which examples make up a unit."""
-        return self.units, self.content.get("seed")
+        groups = self.groups
+        return self.units, self.content.get("seed"), None if groups is None else groups["digest"]
 
     @property
     def counts_examples(self) -> bool:
         """Whether every example is a unit."""
-        return self.interval_kind != "blocks"
+        return self._kind in _OF_EXAMPLES
 
     @property
-    def interval_kind(self) -> Literal["zero_one", "mean", "blocks"]:
+    def counts_groups(self) -> bool:
+        """Whether every group of examples is a unit."""
+        return self._kind == "grouped_mean"
+
+    @property
+    def interval_kind(self) -> IntervalKind:
         """Which interval a closed account has: exact, by moments, or for any bounded units."""
-        if self.content.get("kind") == "zero_one":
-            return "zero_one"
-        return "mean" if self.content.get("kind") == "bounded_mean" else "blocks"
+        return _INTERVALS.get(self._kind, "blocks")
+
+    @property
+    def _kind(self) -> str:
+        return str(self.content.get("kind"))
 
     @property
     def has_grid(self) -> bool:
