@@ -66,7 +66,7 @@ class GroupSums(SealedSums):
 
     @property
     def goes_by_place(self) -> bool:
-        """Whether rows were added without ids, so that the dataset's order matters."""
+        """Whether rows came without ids, so that the dataset's order matters."""
         return self._by == "places"
 
     @property
