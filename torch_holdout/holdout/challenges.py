@@ -44,9 +44,8 @@ from torch_holdout.ledger.challenges import (
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.run_events import Sums
 from torch_holdout.mechanisms.sealed import Sealed
-from torch_holdout.statistics import BoundedMean, Statistic, ZeroOne
+from torch_holdout.statistics import BoundedMean, GroupedMean, Statistic, ZeroOne
 from torch_holdout.statistics.layouts import require_own_values
-from torch_holdout.statistics.sealed_sums import SummedLevels
 
 _LARGEST_SQUARES = 2**62
 _log = logging.getLogger("torch_holdout")
@@ -255,12 +254,13 @@ def _contest(
             f"epsilon={mechanism.epsilon:g}: a challenge compares the values themselves. Make an "
             f"account with th.Sealed(evaluations=...). Nothing was charged."
         )
-    size = registration.size
-    if not isinstance(statistic, BoundedMean) or statistic.units(size) != size:
+    size = registration.units(name)
+    paired = size == registration.size or isinstance(statistic, GroupedMean)
+    if not isinstance(statistic, BoundedMean) or not paired:
         raise InvalidArgumentError(
             f"Expected a statistic with one value for each example, which can be paired, but "
-            f"{name!r} is {type(statistic).__name__}. Challenge with th.ZeroOne or th.BoundedMean. "
-            f"Nothing was charged."
+            f"{name!r} is {type(statistic).__name__}. Challenge with th.ZeroOne, th.BoundedMean or "
+            f"th.GroupedMean. Nothing was charged."
         )
     width = statistic.high - statistic.low
     require_between("margin", margin, 0, width)
@@ -279,23 +279,26 @@ def _read(
     """Return the levels of a whole pass, their sums and the query's key. Raw."""
     registration, name = access.registration, contest.statistic
     own = contest.kind
-    plain = ZeroOne() if isinstance(own, ZeroOne) else BoundedMean(own.low, own.high, mode=own.mode)
-    levels = plain.levels((_as_tensor(values),), {}, contest.resolution)
-    levels = levels.clamp(0, contest.resolution).cpu()
-    summed = SummedLevels(own.identity(), contest.resolution, _given)
-    summed.owner = owner_of(registration, access.ledger.address, name, "holdout")
-    summed.size = contest.size
-    summed.update(levels)
+    plain: BoundedMean = BoundedMean(own.low, own.high, mode=own.mode)
+    if isinstance(own, ZeroOne):
+        plain = ZeroOne()
+    elif isinstance(own, GroupedMean):
+        plain = GroupedMean(own.low, own.high, mode=own.mode, groups=own.groups)
+    owner = owner_of(registration, access.ledger.address, name, "holdout")
+    summed = plain.accumulator(contest.resolution, owner=owner, size=registration.size)
+    summed.identity = own.identity()
+    tensor = _as_tensor(values)
+    summed.update(tensor)
     asked = Question({name: summed}, query, {}, False)
     ranks = gather(registration, access.ledger.address, asked)
     reading = ranks.reading(name, registration, asked)
+    if name in ranks.groups:
+        levels = ranks.groups[name].levels
+    else:
+        levels = plain.levels((tensor,), {}, contest.resolution)
+    levels = levels.clamp(0, contest.resolution).cpu()
     key = evaluation_key(registration, reading.query)
     return levels, Sums(reading.total, reading.squares), key
-
-
-def _given(arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
-    levels: Tensor = arguments[0]
-    return levels
 
 
 def _as_tensor(values: object) -> Tensor:

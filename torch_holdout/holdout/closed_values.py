@@ -100,6 +100,7 @@ def closing_of(
             modes={name: statistic.mode for name, statistic in statistics.items()},
             challenges=said_challenges(reading.summary.symbols),
             seeded=registered.seeded,
+            assumptions=reading.assumptions,
         )
 
 
@@ -163,9 +164,10 @@ def _value(
     bracket: float,
 ) -> ClosedValue:
     statistic, resolution = registered.statistics[name], registered.resolution
+    # A subclass may have units of its own, which are not examples.
+    as_registered = statistic.units == registered.size or not statistic.counts_examples
     low, high = closing_interval(
-        # A subclass may have units of its own, which are not examples.
-        kind=statistic.interval_kind if statistic.units == registered.size else "blocks",
+        kind=statistic.interval_kind if as_registered else "blocks",
         total=sums.total,
         squares=sums.squares,
         units=statistic.units,

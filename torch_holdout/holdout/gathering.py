@@ -15,6 +15,7 @@ from torch_holdout.errors import HoldoutError, PartialPassError, WeightsChangedE
 from torch_holdout.holdout.checks import Question
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.statistics import SealedSums
+from torch_holdout.statistics.group_sums import GroupLevels, GroupSums
 
 Columns = tuple[Tensor, ...]
 _NO_SQUARES = -1  # on the wire, where the squares are not kept
@@ -107,6 +108,7 @@ class Gathered:
     rows: Sequence[RankRow]
     # For statistics that need order: all examples of the holdout, and of the guess.
     columns: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
+    groups: Mapping[str, GroupLevels] = field(default_factory=dict)  # of means over groups
     copied: Collection[str] = ()  # those of which every rank has all rows
 
     @property
@@ -197,8 +199,11 @@ class Gathered:
             if training:
                 largest = registration.units(name) * levels
                 guess = Fraction(statistic.total(training, levels), largest)
+        squares = self.squares(name)
+        if name in self.groups:
+            total, squares = self.groups[name].total, self.groups[name].squares
         query = asked.query if isinstance(asked.query, str) else asked.query.query(self.lanes)
-        return Reading(total, guess, query, self.squares(name))
+        return Reading(total, guess, query, squares)
 
     def _counts(self, name: str) -> list[Count]:
         place = self.names.index(name)
@@ -239,7 +244,12 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
         for name in names
         if registration.statistic(name).needs_order
     }
-    return replace(ranks, columns=columns)
+    groups = {
+        name: sums.gathered(copied=name in copied)
+        for name in names
+        if isinstance(sums := asked.sums[name], GroupSums)
+    }
+    return replace(ranks, columns=columns, groups=groups)
 
 
 def _require_whole_pass(

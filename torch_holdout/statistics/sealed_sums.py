@@ -56,6 +56,11 @@ class SealedSums(ABC):
         """Whether the sum of squared levels is kept too."""
         return False
 
+    @property
+    def goes_by_place(self) -> bool:
+        """Whether rows that have come were told apart by their places in the dataset alone."""
+        return False
+
     @abstractmethod
     def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""

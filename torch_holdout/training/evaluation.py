@@ -85,6 +85,8 @@ class Evaluation:
             sums.update(*values)
             if self._loader is not None:
                 self._loader.require_values(name, sums._seen - before, self._batches)
+                if sums.goes_by_place:
+                    self._loader.require_places(name)
         self._batches += 1
 
     def add_guess(self, output: Any) -> None:

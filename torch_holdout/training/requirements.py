@@ -112,12 +112,16 @@ def _depends_on_batch_or_chance(module: nn.Module) -> bool:
     return drops or isinstance(module, nn.RReLU) or not type(module).__module__.startswith("torch.")
 
 
+def shuffles(loader: Any) -> bool:
+    """Whether a loader is known to change the dataset's order."""
+    sampler = getattr(loader, "sampler", None)
+    return isinstance(sampler, RandomSampler) or bool(getattr(sampler, "shuffle", False))
+
+
 def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
     """Raise if a loader shuffles although blocks are cut by the examples' numbers."""
     blockwise = [name for name, statistic in statistics.items() if statistic.needs_order]
-    sampler = getattr(loader, "sampler", None)
-    shuffled = isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False)
-    if blockwise and shuffled:
+    if blockwise and shuffles(loader):
         raise InvalidArgumentError(
             f"Expected a holdout loader that keeps the order, because the blocks of {blockwise} "
             f"are cut by the examples' numbers, but it shuffles. Use shuffle=False."
