@@ -289,7 +289,7 @@ def _read(
     ranks = gather(registration, access.ledger.address, asked)
     reading = ranks.reading(name, registration, asked)
     key = evaluation_key(registration, reading.query)
-    return levels, Sums(reading.total, reading.squares), key
+    return levels, reading.sums, key
 
 
 def _given(arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
