@@ -254,8 +254,8 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
     parts = {name: len(registration.statistic(name).parts) for name in names}
     lanes, confirm, structure = _weights(asked.query)
     packed = RankRow.pack(
-        holdout=[_counts(asked.sums[name], parts[name]) for name in names],
-        guess=[_counts(asked.guesses.get(name), parts[name]) for name in names],
+        holdout=[_count(asked.sums[name], parts[name]) for name in names],
+        guess=[_count(asked.guesses.get(name), parts[name]) for name in names],
         lanes=lanes,
         confirm=confirm,
         structure=structure,
@@ -360,7 +360,7 @@ def _columns(sums: object) -> Columns:
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
-def _counts(sums: object, parts: int) -> Tensor:
+def _count(sums: object, parts: int = 0) -> Tensor:
     """Return the fields of a ``Count``, or of one for each part, on the sums' device."""
     if not isinstance(sums, SealedSums):
         return torch.tensor(Count(0, 0, 0) * max(1, parts))
