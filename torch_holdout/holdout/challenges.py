@@ -174,14 +174,15 @@ class _Challenger:
         """Decide, and record it; a query that was asked before repeats its answer."""
         contest, runs = self.contest, self.account.runs
         earlier = challenges_of(runs.symbols("challenge"))
+        incumbents = incumbents_after(earlier)
+        # What a killed process has left goes, also if this one only repeats.
+        self.kept.forget_all_but([query_mark(i.statistic, i.query) for i in incumbents.values()])
         for known in earlier:
             if known.asks_again(contest.statistic, query):
                 self._require_same(known)
                 return _Said(challenge_of(known, repeated=True), None, True)
         if runs.closed_at is not None:
             raise account_closed(self.access.registration.name)
-        incumbents = incumbents_after(earlier)
-        self.kept.forget_all_but([query_mark(i.statistic, i.query) for i in incumbents.values()])
         incumbent = incumbents.get(contest.statistic)
         before = None if incumbent is None else self.kept.read(contest.layout(incumbent.query))
         # The same work whatever will be decided: the challenger may be the next incumbent.
