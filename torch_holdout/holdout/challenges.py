@@ -298,7 +298,7 @@ def _read(
         levels = plain.levels((tensor,), {}, contest.resolution)
     levels = levels.clamp(0, contest.resolution).cpu()
     key = evaluation_key(registration, reading.query)
-    return levels, Sums(reading.total, reading.squares), key
+    return levels, reading.sums, key
 
 
 def _as_tensor(values: object) -> Tensor:

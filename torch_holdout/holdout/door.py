@@ -43,7 +43,6 @@ from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
-from torch_holdout.ledger.run_events import Sums
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import values_are_sealed
 from torch_holdout.planning.setting import Plan, planned_arguments
@@ -326,8 +325,7 @@ class ReusableHoldout(SealedDoor, PublicFacts):
                 asked.debit.pay(records, steps=entry.compared + (entry.kind == "release"))
             # For closing; where noise or other records' privacy forbids it, nothing is kept.
             kept = not self.mechanism.is_private() and asked.debit is None
-            sums = Sums(reading.total, reading.squares) if kept else None
-            left = account.record(entry, secret, current_run(), sums)
+            left = account.record(entry, secret, current_run(), reading.sums if kept else None)
             position = account.queries
         # Only here, after the commit, does anything leave.
         return Answer(entry.value, entry.kind, left, entry.kind, position, self.account, name)

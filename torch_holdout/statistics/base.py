@@ -32,6 +32,7 @@ class Statistic(ABC):
     """
 
     needs_order: ClassVar[bool] = False
+    parts: ClassVar[tuple[str, ...]] = ()  # the sums it is made of, where these are several
     low: float
     high: float
     mode: Mode
