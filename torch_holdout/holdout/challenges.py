@@ -6,14 +6,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, cast, final
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._shared.checks import require_between, require_choice, require_instance
-from torch_holdout._shared.tracebacks import errors_by_type, without_trace
+from torch_holdout._shared.checks import require_between, require_choice
+from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.challenges import challenge_bracket, gain_low, sign_test_keeps
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.challenge_results import Challenge, challenge_of
@@ -45,7 +42,6 @@ from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.run_events import Sums
 from torch_holdout.mechanisms.sealed import Sealed
 from torch_holdout.statistics import BoundedMean, Statistic, ZeroOne
-from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.sealed_sums import SummedLevels
 
 _LARGEST_SQUARES = 2**62
@@ -279,7 +275,7 @@ def _read(
     registration, name = access.registration, contest.statistic
     own = contest.kind
     plain = ZeroOne() if isinstance(own, ZeroOne) else BoundedMean(own.low, own.high, mode=own.mode)
-    levels = plain.levels((_as_tensor(values),), {}, contest.resolution)
+    levels = plain.levels((values,), {}, contest.resolution)
     levels = levels.clamp(0, contest.resolution).cpu()
     summed = SummedLevels(own.identity(), contest.resolution, _given)
     summed.owner = owner_of(registration, access.ledger.address, name, "holdout")
@@ -295,24 +291,3 @@ def _read(
 def _given(arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
     levels: Tensor = arguments[0]
     return levels
-
-
-def _as_tensor(values: object) -> Tensor:
-    """Return values of each example as a tensor; what they are is not looked at."""
-    require_instance("values", values, Tensor | np.ndarray)
-    if isinstance(values, Tensor):
-        return values
-    array = cast(NDArray[Any], values)
-
-    def refusal(failure: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"Expected `values` to be an array of booleans or numbers, but got one of "
-            f"{array.dtype} ({failure}). Nothing was charged."
-        )
-
-    def converted() -> Tensor:
-        if array.ndim == 1 and len(array) > 1 and not array.strides[0]:
-            require_own_values(torch.zeros(1).expand(len(array)))
-        return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))
-
-    return errors_by_type(converted, refusal)
