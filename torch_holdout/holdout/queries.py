@@ -4,7 +4,11 @@ import sys
 
 from torch import nn
 
-from torch_holdout._fingerprints.weights import WeightsFingerprint, weights_fingerprint
+from torch_holdout._fingerprints.weights import (
+    WeightsFingerprint,
+    plain_modules,
+    weights_fingerprint,
+)
 from torch_holdout.errors import InvalidArgumentError, WeightsChangedError
 
 Named = str | WeightsFingerprint | nn.Module
@@ -39,7 +43,7 @@ def named_query(query: Named) -> str | WeightsFingerprint:
 
 def require_eval(model: nn.Module) -> None:
     """Raise unless a model's value for an example depends on that example and the weights only."""
-    for name, module in model.named_modules():
+    for name, module in plain_modules(model):
         if _depends_on_batch_or_chance(module):
             raise WeightsChangedError(
                 f"Expected every example's value to depend on that example and the weights only, "
