@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch_holdout._fingerprints.data import Overlap as Overlap
     from torch_holdout._fingerprints.data import fingerprint as fingerprint
     from torch_holdout._fingerprints.data import overlap as overlap
+    from torch_holdout._fingerprints.objects import digest as digest
     from torch_holdout.bounds.certificate import Certificate as Certificate
     from torch_holdout.bounds.certificate import Interval as Interval
     from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "_fingerprints.data": "Overlap fingerprint overlap",
+    "_fingerprints.objects": "digest",
     "bounds.certificate": "Certificate Interval",
     "errors": (
         "BudgetExhaustedError HoldoutClosedError HoldoutError HoldoutMismatchError HoldoutWarning "

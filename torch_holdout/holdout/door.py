@@ -16,12 +16,12 @@ from torch_holdout._shared.checks import (
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE
+from torch_holdout.holdout.asking import Asking
 from torch_holdout.holdout.checks import (
     Question,
     Role,
     estimation_set_after,
     guesses_for,
-    owner_of,
     query_key,
     query_text,
     require_allowed,
@@ -31,6 +31,7 @@ from torch_holdout.holdout.checks import (
 from torch_holdout.holdout.closed_values import closed, closing_of
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.deciding import decided
+from torch_holdout.holdout.filling import empty_sums
 from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.public_facts import PublicFacts
 from torch_holdout.holdout.registration import Registration
@@ -50,7 +51,7 @@ from torch_holdout.statistics import SealedSums, Statistic
 
 
 @final
-class ReusableHoldout(SealedDoor, PublicFacts):
+class ReusableHoldout(Asking, SealedDoor, PublicFacts):
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
     The constructor validates. On first use the ledger is opened and the account is created, or
@@ -167,11 +168,10 @@ class ReusableHoldout(SealedDoor, PublicFacts):
         require_choice("role", role, ("holdout", "guess"))
         require_whole("world", world, 1, 2**20)
         require_whole("rank", rank, 0, world - 1)
-        statistic, levels = self._registration.statistic(name), self._registration.levels
-        owner = owner_of(self._registration, self.address, name, role)
+        sums = empty_sums(self._kept(), self.address, name, role, rank, world)
         if role == "guess" and self.mechanism.estimation_sets is not None:
-            owner += (str(self.estimation_set()),)
-        return statistic.accumulator(levels, owner=owner, size=self.size, rank=rank, world=world)
+            sums.owner += (str(self.estimation_set()),)
+        return sums
 
     def estimation_set(self) -> int:
         """Return the number of the current estimation set, from 0; a release discards one."""

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from torch_holdout._fingerprints.weights import LANES, WeightsFingerprint
 from torch_holdout._shared.distributed import gathered, gathered_rows, same_rows, share_of
-from torch_holdout.errors import HoldoutError, PartialPassError, WeightsChangedError
-from torch_holdout.holdout.checks import Question
+from torch_holdout.errors import PartialPassError, WeightsChangedError
+from torch_holdout.holdout.checks import Question, other_rank_failed
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.ledger.run_events import Sums, part_names
@@ -271,7 +271,7 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
         raise problem
     ranks = Gathered(names, rows, ratios=[name for name in names if parts[name]])
     if ranks.failed:
-        raise HoldoutError("Another rank could not ask; nothing was released or charged.")
+        raise other_rank_failed()
     copied = [name for name in ranks.sums if ranks.everywhere(name, registration.size)]
     ranks = replace(ranks, copied=copied)
     _require_whole_pass(ranks, registration, asked.query)

@@ -115,7 +115,7 @@ def replaced_together(statistics: Iterable[StoredStatistic]) -> str:
 
     Example:
         >>> loss = StoredStatistic(
-        ...     {"kind": "grouped_mean", "units": 5, "groups": {"digest": "a"}, "low": 0, "high": 1})
+        ...     {"kind": "grouped_mean", "units": 5, "groups": {"digest": "a"}})
         >>> accuracy = StoredStatistic({"kind": "zero_one", "units": 50})
         >>> replaced_together([loss]), replaced_together([loss, accuracy])
         ('group of examples', 'example')

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.statistics.arrays import as_tensor
 from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.made_up import Column
 
@@ -180,7 +181,8 @@ def _added(total: Tensor | None, batch: Tensor) -> Tensor:
 
 
 def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
-    tensors = not named and all(isinstance(a, Tensor) and a.ndim for a in arguments)
+    arguments = tuple(map(as_tensor, arguments))
+    tensors = not named and all(a.ndim for a in arguments)
     dense = tensors and all(is_plain(a) for a in arguments)
     if not dense or len({(len(a), a.device) for a in arguments}) != 1:
         raise InvalidArgumentError(

@@ -10,12 +10,12 @@ from torch_holdout._shared.distributed import share_of
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.passes import Passed
+from torch_holdout.holdout.queries import require_eval
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import SealedSums
 from torch_holdout.training.advice import diff_for
 from torch_holdout.training.loaders import HoldoutLoader
-from torch_holdout.training.requirements import require_eval
 
 
 class Evaluation:

@@ -4,13 +4,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
 from torch.utils.data import RandomSampler
-from torchmetrics import Metric
 
 from torch_holdout._shared.checks import require_instance, require_whole
 from torch_holdout._shared.text import counted
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError, WeightsChangedError
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import Statistic
@@ -83,33 +81,6 @@ def require_batches(step: Callable[..., Any]) -> None:
             "Expected a step that takes a batch, but this one takes `dataloader_iter`, which hides "
             "which loader a batch is from. Use step(self, batch, batch_idx)."
         )
-
-
-def require_eval(model: nn.Module) -> None:
-    """Raise unless a model's value for an example depends on that example and the weights only."""
-    for name, module in model.named_modules():
-        if _depends_on_batch_or_chance(module):
-            raise WeightsChangedError(
-                f"Expected every example's value to depend on that example and the weights only, "
-                f"but {name or 'the model'!r} ({type(module).__name__}) is in training mode or "
-                f"uses its batch. Call model.eval() before the pass; a BatchNorm needs running "
-                f"statistics. Nothing was charged."
-            )
-
-
-def _depends_on_batch_or_chance(module: nn.Module) -> bool:
-    # Only torch's own layers are known to be the same in both modes.
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return module.training or module.running_mean is None
-    if not module.training or isinstance(module, Metric):
-        return False
-    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
-        return module.track_running_stats
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        return module.p > 0
-    chance = getattr(module, "dropout", 0.0)  # recurrent and attention layers
-    drops = isinstance(chance, float) and chance > 0
-    return drops or isinstance(module, nn.RReLU) or not type(module).__module__.startswith("torch.")
 
 
 def shuffles(loader: Any) -> bool:
