@@ -13,6 +13,7 @@ from torch_holdout._shared.checks import (
     require_failure,
     require_whole,
 )
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE
@@ -102,13 +103,19 @@ class ReusableHoldout(Asking, SealedDoor, PublicFacts):
         fingerprint: DataFingerprint | None = None,
         seed: int | None = None,
     ) -> None:
+        given = plain(statistics)  # Hydra wraps what is inside of a mapping
         self._registration = Registration(
             name=name,
-            statistics=dict(statistics) if isinstance(statistics, Mapping) else statistics,
+            statistics=dict(given) if isinstance(given, Mapping) else given,
             resolution=resolution,
             seed=seed,
             **planned_arguments(
-                plan, size=size, mechanism=mechanism, budget=budget, delta=delta, grid=grid
+                plain(plan),
+                size=size,
+                mechanism=plain(mechanism),
+                budget=budget,
+                delta=delta,
+                grid=grid,
             ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)

@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils.data import RandomSampler
 
 from torch_holdout._shared.checks import require_instance, require_whole
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -117,7 +118,7 @@ def budget_spent(holdout: ReusableHoldout) -> str:
 
 def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[str, ...]:
     """Return the public keys as a tuple, none of them a statistic."""
-    keys = (public,) if isinstance(public, str) else public
+    keys = (public,) if isinstance(public, str) else plain(public)
     if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
         raise InvalidArgumentError("Expected `public` to be keys, e.g. public=('lr',).")
     if own := [key for key in keys if key in set(statistics)]:
@@ -130,6 +131,7 @@ def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[st
 
 def checked_indices(indices: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of the public loaders as a tuple."""
+    indices = plain(indices)
     if not isinstance(indices, list | tuple):
         raise InvalidArgumentError(
             "Expected `public_dataloaders` to be loaders' numbers, e.g. public_dataloaders=(1,)."
