@@ -187,7 +187,8 @@ class Gathered:
     def reading(self, name: str, registration: Registration, asked: Question) -> Reading:
         """Return one statistic's value and guess; here the metric of blocks is computed."""
         statistic, levels = registration.statistic(name), registration.levels
-        total, guess = self.total(name), self.guess(name, levels)
+        total = statistic.settled(self.total(name), registration.size, levels)
+        guess = self.guess(name, levels)
         given = asked.guesses.get(name)
         if guess is None and given is not None and not isinstance(given, SealedSums):
             guess = Fraction(min(max(statistic.to_normalised(float(given)), 0.0), 1.0))

@@ -56,6 +56,8 @@ class StoredStatistic:
     @property
     def cut(self) -> tuple[int, Any]:
         """Which examples make up a unit."""
+        if self.content.get("kind") == "logged_mean":  # batches, also those of each rank
+            return self.units, (self.content.get("batch_size"), self.content.get("ranks"))
         return self.units, self.content.get("seed")
 
     @property
