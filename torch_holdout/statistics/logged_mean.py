@@ -244,14 +244,14 @@ def batch_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor,
     value, examples = given.get("mean"), given.get("batch_size")
     if isinstance(value, int | float):
         value = torch.tensor(float(value), dtype=torch.float64)
-    if len(given) != 2 or not is_one_number(value):
+    if len(given) != 2 or not isinstance(value, Tensor) or not is_one_number(value):
         raise InvalidArgumentError(
             "Expected `update(mean, batch_size)`: one number, the mean of a batch, and how many "
             f"examples it has, but got others. {_CHARGED}"
         )
     require_whole("batch_size", plain_whole(examples), 1, 2**40)
-    mean: Tensor = value if value.is_floating_point() else value.to(torch.float32)
-    return mean.detach(), int(examples)  # type: ignore[arg-type]
+    mean = value if value.is_floating_point() else value.to(torch.float32)
+    return mean.detach(), int(examples or 0)
 
 
 def is_one_number(value: Any) -> bool:

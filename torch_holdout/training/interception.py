@@ -87,21 +87,7 @@ class Interception:
                 self._hook_wrapper(owner)
 
     def skip(self, owner: Any, hook: str, skips: Callable[[tuple[Any, ...]], bool]) -> bool:
-        """Do not run a hook of the user's where ``skips(arguments)``; return whether there is one.
-
-        Example:
-            >>> class Net:
-            ...     def on_validation_epoch_end(self):
-            ...         print("epoch end")
-            >>> interception, net = object.__new__(Interception), Net()
-            >>> interception._saved = []
-            >>> interception.skip(net, "on_validation_epoch_end", lambda arguments: True)
-            True
-            >>> net.on_validation_epoch_end()
-            >>> interception.restore()
-            >>> net.on_validation_epoch_end()
-            epoch end
-        """
+        """Leave a hook of the user's out where ``skips(arguments)``; return if there is one."""
         original = getattr(owner, hook, None)
         if original is None or not _is_users(original):
             return False

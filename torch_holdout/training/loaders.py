@@ -153,7 +153,7 @@ def _require_registered_batches(loader: Any, name: str, statistic: LoggedMean, s
         if statistic.kind == "mean":
             raise _other_order(name, statistic, type(loader).__name__)
         return
-    sampler, batches = _sampler(loader), _batches(loader)
+    sampler = _sampler(loader)
     divided = isinstance(sampler, DistributedSampler)
     if divided and size % sampler.num_replicas:
         raise PartialPassError(
@@ -162,8 +162,13 @@ def _require_registered_batches(loader: Any, name: str, statistic: LoggedMean, s
             f"{size} examples. Use {size - size % sampler.num_replicas} of them, or one rank. "
             f"{_CHARGED}"
         )
-    if statistic.kind == "zero_one":
-        return
+    if statistic.kind == "mean":
+        _require_same_cut(loader, name, statistic)
+
+
+def _require_same_cut(loader: DataLoader[Any], name: str, statistic: LoggedMean) -> None:
+    sampler, batches = _sampler(loader), _batches(loader)
+    divided = isinstance(sampler, DistributedSampler)
     first = _undivided(sampler)
     known = type(first) is SequentialSampler or (divided and isinstance(first, Dataset))
     if batches is None or isinstance(loader.dataset, IterableDataset) or not known:

@@ -146,15 +146,13 @@ class LoggedStep:
         rows = self._rows
         if size is None and rows is not None and len(rows) == 1:
             return rows[0]
-        whole = isinstance(size, int) and not isinstance(size, bool)
-        if not whole or (rows is not None and size not in rows) or size < 1:
-            raise PartialPassError(
-                f"Expected {name!r} to be logged with the number of examples of its batch, but "
-                f"{'batch_size=' if given is not None else 'what Lightning infers'} is another "
-                f"number than the loader's. Write self.log({name!r}, ..., batch_size=len(y)). "
-                f"{_FREE}"
-            )
-        return int(size)
+        if isinstance(size, int) and size > 0 and (rows is None or size in rows):
+            return int(size)
+        raise PartialPassError(
+            f"Expected {name!r} to be logged with the number of examples of its batch, but "
+            f"{'what Lightning infers' if given is None else 'batch_size='} is another number than "
+            f"the loader's. Write self.log({name!r}, ..., batch_size=len(y)). {_FREE}"
+        )
 
 
 def logged_means(statistics: Mapping[str, Statistic]) -> dict[str, LoggedMean]:
@@ -192,8 +190,8 @@ def _require_mean(name: str, reduction: Any) -> None:
         isinstance(reduction, str) and word.lower() in ("mean", "avg")
     ):
         raise InvalidArgumentError(
-            f"Expected {name!r} to be logged as a mean over batches, because it is a th.LoggedMean, "
-            f"but reduce_fx is {word or 'a function'!r}. {_OTHERWISE} {_FREE}"
+            f"Expected {name!r} to be logged as a mean over batches, because it is a "
+            f"th.LoggedMean, but reduce_fx is {word or 'a function'!r}. {_OTHERWISE} {_FREE}"
         )
 
 

@@ -117,7 +117,7 @@ class GuardSession:
             )
 
     def _take(self, name: str, value: Any, options: dict[str, Any]) -> bool:
-        """Hand what a guarded step logs under a registered name to its guard, and to nobody else."""
+        """Hand what a guarded step logs under a registered name to its guard alone."""
         for guard in self._guards:
             if guard._inside is not None and guard._inside.takes(name):
                 guard._inside.take(name, value, options)
