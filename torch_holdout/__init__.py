@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from torch_holdout.statistics import BoundedMean as BoundedMean
     from torch_holdout.statistics import CrossEntropy as CrossEntropy
     from torch_holdout.statistics import GroupedMean as GroupedMean
+    from torch_holdout.statistics import LoggedMean as LoggedMean
     from torch_holdout.statistics import Ratio as Ratio
     from torch_holdout.statistics import ZeroOne as ZeroOne
     from torch_holdout.training import ReusableHoldoutMetric as ReusableHoldoutMetric
@@ -86,7 +87,7 @@ _ROOMS = {
         "Thresholdout"
     ),
     "planning": "Plan certificate max_queries plan required_holdout_size",
-    "statistics": "Blockwise BoundedMean CrossEntropy GroupedMean Ratio ZeroOne",
+    "statistics": "Blockwise BoundedMean CrossEntropy GroupedMean LoggedMean Ratio ZeroOne",
     "training": "ReusableHoldoutMetric fixed_subset split",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

@@ -207,7 +207,8 @@ class Gathered:
         if name in self.ratios:
             total, guess, parts = self._divided(name, registration)
         else:
-            total, guess, squares = self.total(name), self.guess(name, levels), self.squares(name)
+            total = statistic.settled(self.total(name), registration.size, levels)
+            guess, squares = self.guess(name, levels), self.squares(name)
         given = asked.guesses.get(name)
         if guess is None and given is not None and not isinstance(given, SealedSums):
             guess = Fraction(min(max(statistic.to_normalised(float(given)), 0.0), 1.0))

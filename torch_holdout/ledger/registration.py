@@ -66,8 +66,10 @@ class StoredStatistic:
     @property
     def cut(self) -> tuple[int, Any, str | None]:
         """Which examples make up a unit."""
-        groups = self.groups
-        return self.units, self.content.get("seed"), None if groups is None else groups["digest"]
+        content, groups = self.content, self.groups
+        if content.get("kind") == "logged_mean":  # batches, also those of each rank
+            return self.units, (content.get("batch_size"), content.get("ranks")), None
+        return self.units, content.get("seed"), None if groups is None else groups["digest"]
 
     @property
     def counts_examples(self) -> bool:

@@ -75,6 +75,10 @@ class Statistic(ABC):
         """Return the sum of levels of all rows, if the statistic ``needs_order``. Raw."""
         raise NotImplementedError
 
+    def settled(self, total: int, size: int, resolution: int) -> int:
+        """Return the sum of levels over the units from that over ``size`` examples. Raw."""
+        return total
+
     def to_user(self, normalised: float) -> float:
         """Map [0, 1] to the user's units, never outside the bounds."""
         return min(max(self.low + (self.high - self.low) * normalised, self.low), self.high)

@@ -58,7 +58,7 @@ class Evaluation:
 
     def look_when_complete(self) -> None:
         """Look once more in the last step. The ranks may have it at different moments."""
-        complete = all(sums._kept >= self._share for sums in self._sums.values())
+        complete = all(sums._seen >= self._share for sums in self._sums.values())
         if complete and not self._sharded:
             self.look_at_weights()
 
@@ -76,6 +76,10 @@ class Evaluation:
         self._weights = self._weights.confirmed_by(seen)
         if self._confirmed is not None:
             self._confirmed(self._model)
+
+    def rows(self) -> range | None:
+        """Return how many examples the next batch may have; None if the loader does not tell."""
+        return None if self._loader is None else self._loader.rows(self._batches)
 
     def add(self, output: Any) -> None:
         """Add a step's output for a batch of the holdout."""

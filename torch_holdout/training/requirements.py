@@ -84,6 +84,34 @@ def require_batches(step: Callable[..., Any]) -> None:
         )
 
 
+def require_step_function(step: object) -> None:
+    """Raise unless ``step`` can be called as ``step(module, batch, batch_idx)``."""
+    wanted = (
+        "Expected `step` to be a function step(module, batch, batch_idx) that returns {statistic: "
+        "per-example values}, but got"
+    )
+    if not callable(step):
+        raise InvalidArgumentError(f"{wanted} {type(step).__name__}.")
+    try:
+        inspect.signature(step).bind(None, None, 0)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"{wanted} one that cannot be called with these three: {error}."
+        ) from None
+    except ValueError:  # built in: it has no signature
+        return
+
+
+def require_one_step(module: Any) -> None:
+    """Raise if a module brings a ``holdout_step`` although the guard was given ``step=``."""
+    if hasattr(module, "holdout_step"):
+        raise InvalidArgumentError(
+            f"Expected one step for the holdout, but {type(module).__name__} defines "
+            f"`holdout_step` and the guard was given step=. Leave one of them out. Nothing was "
+            f"charged."
+        )
+
+
 def shuffles(loader: Any) -> bool:
     """Whether a loader is known to change the dataset's order."""
     sampler = getattr(loader, "sampler", None)
