@@ -31,7 +31,7 @@ def plain(value: Any) -> Any:
         return [plain(part) for part in value]
     parts = {key: plain(value[key]) for key in value}
     kind = omegaconf.OmegaConf.get_type(value)
-    if not is_dataclass(kind):
+    if not (isinstance(kind, type) and is_dataclass(kind)):
         return parts
     accepted = inspect.signature(kind).parameters
     return kind(**{name: part for name, part in parts.items() if name in accepted})

@@ -23,7 +23,8 @@ class Evaluation:
 
     ``version`` names whatever else than the model decides the values; ``loader`` tells how many
     examples a batch has; ``confirmed`` is called with the model where its weights are looked at for
-    the second time, so that it sees those that were evaluated.
+    the second time, so that it sees those that were evaluated; ``step`` names the code that makes
+    the values.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Evaluation:
         world: int,
         loader: HoldoutLoader | None = None,
         confirmed: Callable[[nn.Module], None] | None = None,
+        step: str = "validation_step",
     ) -> None:
         self._holdout = holdout
         self._model = model
         self._version = version
         self._loader = loader
         self._confirmed = confirmed
+        self._step = step
         self._batches = 0
         self._sums = {
             name: holdout.accumulator(name, rank=rank, world=world) for name in holdout.statistics
@@ -123,7 +126,7 @@ class Evaluation:
         if not isinstance(output, Mapping):
             raise InvalidArgumentError(
                 f"Expected the step to return a dictionary with {sorted(expected)}, but got "
-                f"{type(output).__name__}. {diff_for('validation_step')}"
+                f"{type(output).__name__}. {diff_for(self._step)}"
             )
         if set(output) != expected:
             missing = sorted(expected - set(output))
