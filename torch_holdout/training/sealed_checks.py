@@ -48,7 +48,13 @@ def require_sealed_arguments(
     require_instance("restore", restore, bool)
     if stop is not None:
         require_instance("stop", stop, Patience)
-    if holdout.mechanism.shows_values:
+    if stop is not None and stop.statistic not in holdout.statistics:
+        raise InvalidArgumentError(
+            f"Expected stop= to name one of the statistics {list(holdout.statistics)}, but got "
+            f"{shown(stop.statistic)}. Write stop=th.Patience({next(iter(holdout.statistics))!r}, "
+            f"patience={stop.patience})."
+        )
+    if holdout.mechanism.shows_values:  # a planned holdout is attached to its account here
         if stop is not None or keep is not None:
             what = "stop" if stop is not None else "keep"
             raise InvalidArgumentError(
@@ -57,12 +63,6 @@ def require_sealed_arguments(
                 f"make the holdout with mechanism=th.Sealed(evaluations=...)."
             )
         return
-    if stop is not None and stop.statistic not in holdout.statistics:
-        raise InvalidArgumentError(
-            f"Expected stop= to name one of the statistics {list(holdout.statistics)}, but got "
-            f"{shown(stop.statistic)}. Write stop=th.Patience({next(iter(holdout.statistics))!r}, "
-            f"patience={stop.patience})."
-        )
     if stage != "validate":
         raise InvalidArgumentError(
             f"Expected stage='validate', because a sealed holdout is evaluated in the run of a "
