@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-import torch_holdout as th
+from transformers import BertForTokenClassification
 
-from support.builders.hugging_face import sealed
+from support.builders.hugging_face import SIZE, Rows, raw_values, sealed, trainer_for
 from support.programs import hugging_face_ranks
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -49,21 +49,33 @@ def test_an_evaluation_of_two_processes_is_that_of_one(both, way):
     assert one["shards"]["eval_first"] == one["everywhere"]["eval_first"]
 
 
-def test_a_live_training_of_two_processes_publishes_what_one_does(both):
-    _, one, two = both
+def test_one_process_gets_the_answers_of_two_again_for_free(both):
+    """The same weights are the same query, however many processes asked."""
+    folder, _, two = both
     assert two[0]["live"] == two[1]["live"]
-    assert len(two[0]["live"]) == len(one["live"]) == hugging_face_ranks.EPOCHS
-    for ours, theirs in zip(one["live"], two[0]["live"], strict=True):
-        assert ours == theirs
+    account = hugging_face_ranks.account(folder / "two", "live", seed=3)
+    asked = account.status().queries
+    assert asked == 2 * hugging_face_ranks.EPOCHS
+    for epoch, published in enumerate(two[0]["live"], 1):
+        trainer = trainer_for("tokens", folder / "again", account, model=saved(folder, epoch))
+        metrics = trainer.evaluate()
+        for name in ("eval_loss", "eval_accuracy"):
+            assert metrics[name] == published[name]
+    assert account.status().queries == asked
 
 
-def test_a_sealed_training_of_two_processes_ends_as_one_does(both):
+def test_a_sealed_training_of_two_processes_has_the_values_of_one(both):
     folder, one, two = both
     assert two[0]["sealed"] == two[1]["sealed"] == one["sealed"]
     assert two[0]["weights"] == two[1]["weights"]
-    curves = []
-    for name in ("one", "two"):
-        account = hugging_face_ranks.account(folder / name, "sealed", sealed)
-        curves.append([each.value for each in account.close().curve("loss")])
-    assert curves[0] == pytest.approx(curves[1], abs=1e-3)
-    assert isinstance(account.mechanism, th.Sealed)
+    account = hugging_face_ranks.account(folder / "two", "sealed", sealed)
+    rows = Rows("tokens", SIZE, 2)
+    for epoch, found in enumerate(account.close().curve("loss"), 1):
+        raw = raw_values(saved(folder, epoch, "sealed"), rows, "tokens")
+        assert found.value == pytest.approx(raw["loss"], abs=5 / 2**16)  # one level
+
+
+def saved(folder, epoch, way="live"):
+    """The weights that two processes evaluated after an epoch of three steps."""
+    place = folder / "two" / way / f"checkpoint-{3 * epoch}"
+    return BertForTokenClassification.from_pretrained(place)
