@@ -1,4 +1,4 @@
-"""Everything a run writes or hands out is searched for raw values: none; unguarded they are found."""
+"""All that a run writes or hands out is searched for raw values: none; unguarded there are."""
 
 import io
 import logging
@@ -85,7 +85,7 @@ def run(task, way, folder):
     for row in trainer.state.log_history:  # a card rounds training losses to four digits
         public = f"{row.get('loss', 0):.4f}".encode()
         files["README.md"] = files["README.md"].replace(public, b"trained")
-    state = [{k: v for k, v in row.items() if "loss" != k} for row in trainer.state.log_history]
+    state = [{k: v for k, v in row.items() if k != "loss"} for row in trainer.state.log_history]
     left = {
         "files": {name: content for name, content in files.items() if content},
         "printed": written.getvalue(),

@@ -88,7 +88,7 @@ def test_other_sets_are_evaluated_as_ever(tmp_path):
         "classes", tmp_path, live(),
         eval_dataset={"held": Rows("classes", SIZE, 2), "display": display},
         public_eval=("display",),
-        compute_metrics=lambda p: {"right": float((p.predictions.argmax(-1) == p.label_ids).mean())},
+        compute_metrics=lambda p: {"right": (p.predictions.argmax(-1) == p.label_ids).mean()},
         args={"metric_for_best_model": "eval_display_loss", "load_best_model_at_end": True,
               "num_train_epochs": 1, "greater_is_better": False},
     )  # fmt: skip

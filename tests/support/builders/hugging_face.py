@@ -56,7 +56,7 @@ def model_for(task):
                     resid_pdrop=0.0,
                     embd_pdrop=0.0,
                     attn_pdrop=0.0,
-                )  # fmt: skip
+                )
             )
         config = BertConfig(
             vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
