@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from torch_holdout.statistics import Blockwise as Blockwise
     from torch_holdout.statistics import BoundedMean as BoundedMean
     from torch_holdout.statistics import CrossEntropy as CrossEntropy
+    from torch_holdout.statistics import GroupedMean as GroupedMean
+    from torch_holdout.statistics import LoggedMean as LoggedMean
+    from torch_holdout.statistics import Ratio as Ratio
     from torch_holdout.statistics import ZeroOne as ZeroOne
     from torch_holdout.training import ReusableHoldoutMetric as ReusableHoldoutMetric
     from torch_holdout.training import fixed_subset as fixed_subset
@@ -84,7 +87,7 @@ _ROOMS = {
         "Thresholdout"
     ),
     "planning": "Plan certificate max_queries plan required_holdout_size",
-    "statistics": "Blockwise BoundedMean CrossEntropy ZeroOne",
+    "statistics": "Blockwise BoundedMean CrossEntropy GroupedMean LoggedMean Ratio ZeroOne",
     "training": "ReusableHoldoutMetric fixed_subset split",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

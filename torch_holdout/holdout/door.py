@@ -13,6 +13,7 @@ from torch_holdout._shared.checks import (
     require_failure,
     require_whole,
 )
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE
@@ -44,7 +45,6 @@ from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.chains import public_mark
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.records import Debit
-from torch_holdout.ledger.run_events import Sums
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.sealed import values_are_sealed
 from torch_holdout.planning.setting import Plan, planned_arguments
@@ -103,13 +103,19 @@ class ReusableHoldout(Asking, SealedDoor, PublicFacts):
         fingerprint: DataFingerprint | None = None,
         seed: int | None = None,
     ) -> None:
+        given = plain(statistics)  # Hydra wraps what is inside of a mapping
         self._registration = Registration(
             name=name,
-            statistics=dict(statistics) if isinstance(statistics, Mapping) else statistics,
+            statistics=dict(given) if isinstance(given, Mapping) else given,
             resolution=resolution,
             seed=seed,
             **planned_arguments(
-                plan, size=size, mechanism=mechanism, budget=budget, delta=delta, grid=grid
+                plain(plan),
+                size=size,
+                mechanism=plain(mechanism),
+                budget=budget,
+                delta=delta,
+                grid=grid,
             ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
@@ -326,8 +332,7 @@ class ReusableHoldout(Asking, SealedDoor, PublicFacts):
                 asked.debit.pay(records, steps=entry.compared + (entry.kind == "release"))
             # For closing; where noise or other records' privacy forbids it, nothing is kept.
             kept = not self.mechanism.is_private() and asked.debit is None
-            sums = Sums(reading.total, reading.squares) if kept else None
-            left = account.record(entry, secret, current_run(), sums)
+            left = account.record(entry, secret, current_run(), reading.sums if kept else None)
             position = account.queries
         # Only here, after the commit, does anything leave.
         return Answer(entry.value, entry.kind, left, entry.kind, position, self.account, name)

@@ -261,7 +261,7 @@ class Run:
 
         def decide() -> tuple[Passed, str]:
             readings = {n: ranks.reading(n, registration, asked) for n in ranks.names}
-            sums = {n: Sums(each.total, each.squares) for n, each in readings.items()}
+            sums = {n: each.sums for n, each in readings.items()}
             key = evaluation_key(registration, readings[ranks.names[0]].query)
             with ledger.account(self._access.account, budget=registration.budget) as account:
                 opened = self._opened(account.runs)

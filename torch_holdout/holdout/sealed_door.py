@@ -82,7 +82,8 @@ class SealedDoor(RegisteredHoldout):
             test for ``ZeroOne``, by moments of the differences for other means.
 
         Args:
-            statistic: What is compared: a ``ZeroOne`` or ``BoundedMean``.
+            statistic: What is compared: a ``ZeroOne``, ``BoundedMean`` or ``GroupedMean``, whose
+                groups are paired.
             values: One value for each example, in any array; whole or boolean for ``ZeroOne``. Two
                 models are paired by position, so the order must always be the same; on several
                 ranks gather all of them, and ask on one. NaN counts as the worse bound.

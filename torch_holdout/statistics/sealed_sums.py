@@ -57,6 +57,11 @@ class SealedSums(ABC):
         """Whether the sum of squared levels is kept too."""
         return False
 
+    @property
+    def goes_by_place(self) -> bool:
+        """Whether rows that have come were told apart by their places in the dataset alone."""
+        return False
+
     @abstractmethod
     def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""
@@ -90,7 +95,8 @@ class SealedSums(ABC):
 class SummedLevels(SealedSums):
     """Sums of integer levels, one level per example, and of their squares.
 
-    The squares are kept if the registered size bounds their sum below 2^62.
+    Levels in several columns have a sum for each. The squares are kept if the registered size
+    bounds their sum below 2^62.
     """
 
     __slots__ = ("_levels",)
@@ -116,12 +122,12 @@ class SummedLevels(SealedSums):
         if kept < len(levels):
             rest = levels.narrow(0, kept, len(levels) - kept)
             levels = levels.narrow(0, 0, kept)
-            self._beyond = _added(self._beyond, rest.sum())
+            self._beyond = _added(self._beyond, rest.sum(0))
             if self.keeps_squares:
-                self._squares_beyond = _added(self._squares_beyond, (rest * rest).sum())
-        self._sealed = _added(self._sealed, levels.sum())
+                self._squares_beyond = _added(self._squares_beyond, (rest * rest).sum(0))
+        self._sealed = _added(self._sealed, levels.sum(0))
         if self.keeps_squares:
-            self._squares = _added(self._squares, (levels * levels).sum())
+            self._squares = _added(self._squares, (levels * levels).sum(0))
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.
