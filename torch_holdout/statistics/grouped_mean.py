@@ -95,7 +95,7 @@ class GroupedMean(BoundedMean):
         sums = super().accumulator(resolution, owner=owner, size=size, rank=rank, world=world)
         if isinstance(sums, GroupSums):
             sums.rank = rank
-        if owner[3:4] != ("guess",):
+        if "guess" not in owner[3:]:
             return sums
         rows = SummedLevels(sums.identity, resolution, lambda *given: self._read(*given)[0])
         rows.owner, rows.world, rows.size, rows.limit = owner, world, size, sums.limit
@@ -109,6 +109,7 @@ class GroupedMean(BoundedMean):
     ) -> tuple[Tensor, Any]:
         """Return the levels of one ``update``, and the ids of its rows, if they came."""
         if self.per_example is None and len(arguments) == 2 and not named:
-            arguments, named = arguments[:1], {"ids": arguments[1]}
+            values, ids = arguments
+            arguments, named = (values,), {"ids": ids}
         others = {name: value for name, value in named.items() if name != "ids"}
         return self.levels(arguments, others, resolution), named.get("ids")

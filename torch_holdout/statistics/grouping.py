@@ -37,7 +37,9 @@ class Grouping:
             ids = ids.detach().cpu()
         numbers, self._known = numbered_labels(ids)
         if not len(numbers):
-            raise InvalidArgumentError("Expected `groups` to have an id for each row, but got none.")
+            raise InvalidArgumentError(
+                "Expected `groups` to have an id for each row, but got none."
+            )
         self.numbers = torch.from_numpy(numbers)
         self.sizes = torch.bincount(self.numbers)
         self._digest = hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
@@ -129,8 +131,10 @@ class Grouping:
         return kept
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grouping) and self._known == other._known and (
-            self._digest == other._digest
+        return (
+            isinstance(other, Grouping)
+            and self._known == other._known
+            and (self._digest == other._digest)
         )
 
     def __hash__(self) -> int:
