@@ -67,10 +67,20 @@ def is_array(value: object) -> bool:
     return readable and bool(getattr(value, "shape", ()))
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a single number or boolean, Python's or NumPy's.
+
+    Example:
+        >>> is_number(True), is_number(np.float32(0.5)), is_number("0.5")
+        (True, True, False)
+    """
+    return _is_number(type(value))
+
+
 def _converted(values: Any, missing: float | bool) -> Tensor:
     if isinstance(values, np.ndarray | np.generic):
         return _from_numpy(np.asanyarray(values))
-    if _is_number(type(values)):
+    if is_number(values):
         return _from_numbers([values]).reshape(())
     if isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray):
         return _from_sequence(list(values), missing)
