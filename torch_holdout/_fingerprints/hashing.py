@@ -67,7 +67,7 @@ def _class_name(value: Any) -> str:
     return (functools.partial if of_hydra else kind).__qualname__
 
 
-def _function_parts(function: Any) -> list[Any]:
+def function_parts(function: Any) -> list[Any]:
     """Return the parts of a function that decide its result."""
     if isinstance(function, functools.partial):
         return [function.func, function.args, function.keywords]
@@ -140,7 +140,7 @@ def _kind(tensor: Tensor) -> str:
 def _inside(value: Any) -> Any:
     """Return the parts of a function, or of an object that does not describe itself."""
     if isinstance(value, functools.partial | types.MethodType | types.FunctionType):
-        return _function_parts(value)
+        return function_parts(value)
     if isinstance(value, type) or not hasattr(value, "__dict__"):
         return None
     silent = "__repr__" not in {name for kind in type(value).__mro__[:-1] for name in vars(kind)}

@@ -44,6 +44,20 @@ def gathered(packed: Tensor, world: int) -> list[list[int]]:
     return list(torch.stack(rows).tolist())
 
 
+def summed(totals: Tensor, world: int) -> Tensor:
+    """Return the sum of all ranks' tensors, on every rank.
+
+    Example:
+        >>> summed(torch.arange(3), world=1)
+        tensor([0, 1, 2])
+    """
+    if world == 1:
+        return totals
+    whole = totals.to(_exchange_device(totals.device), copy=True)
+    dist.all_reduce(whole)
+    return whole
+
+
 def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]:
     """Return every rank's rows in the order of the dataset: rank r has rows r, r + world, ...
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.statistics.arrays import as_tensor
 from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.made_up import Column
 
@@ -56,6 +57,11 @@ class SealedSums(ABC):
         """Whether the sum of squared levels is kept too."""
         return False
 
+    @property
+    def goes_by_place(self) -> bool:
+        """Whether rows that have come were told apart by their places in the dataset alone."""
+        return False
+
     @abstractmethod
     def update(self, *arguments: Any, **named: Any) -> None:
         """Add one batch. Works on any device and reads nothing back."""
@@ -89,7 +95,8 @@ class SealedSums(ABC):
 class SummedLevels(SealedSums):
     """Sums of integer levels, one level per example, and of their squares.
 
-    The squares are kept if the registered size bounds their sum below 2^62.
+    Levels in several columns have a sum for each. The squares are kept if the registered size
+    bounds their sum below 2^62.
     """
 
     __slots__ = ("_levels",)
@@ -115,12 +122,12 @@ class SummedLevels(SealedSums):
         if kept < len(levels):
             rest = levels.narrow(0, kept, len(levels) - kept)
             levels = levels.narrow(0, 0, kept)
-            self._beyond = _added(self._beyond, rest.sum())
+            self._beyond = _added(self._beyond, rest.sum(0))
             if self.keeps_squares:
-                self._squares_beyond = _added(self._squares_beyond, (rest * rest).sum())
-        self._sealed = _added(self._sealed, levels.sum())
+                self._squares_beyond = _added(self._squares_beyond, (rest * rest).sum(0))
+        self._sealed = _added(self._sealed, levels.sum(0))
         if self.keeps_squares:
-            self._squares = _added(self._squares, (levels * levels).sum())
+            self._squares = _added(self._squares, (levels * levels).sum(0))
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.
@@ -174,7 +181,8 @@ def _added(total: Tensor | None, batch: Tensor) -> Tensor:
 
 
 def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
-    tensors = not named and all(isinstance(a, Tensor) and a.ndim for a in arguments)
+    arguments = tuple(map(as_tensor, arguments))
+    tensors = not named and all(a.ndim for a in arguments)
     dense = tensors and all(is_plain(a) for a in arguments)
     if not dense or len({(len(a), a.device) for a in arguments}) != 1:
         raise InvalidArgumentError(

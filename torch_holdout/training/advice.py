@@ -27,7 +27,7 @@ def diff_for(hook: str, key: str = "val_loss") -> str:
         -        self.log("val_auroc", ...)
     """
     quoted = f'"{key}"'
-    if hook.endswith("_step"):
+    if hook.endswith("step"):
         return _STEP.format(hook=hook, key=quoted)
     step = "test_step" if "_test_" in hook else "validation_step"
     return _HOOK.format(hook=hook, key=quoted, step=step)
