@@ -139,5 +139,5 @@ def planned_evaluations(trainer: Any) -> int | None:
         every = int(state.eval_steps or args.eval_steps or 1)
         return int(left) // max(1, every)
     if args.eval_strategy == IntervalStrategy.EPOCH:
-        return max(0, math.ceil(state.num_train_epochs) - int(state.epoch or 0))
+        return int(max(0, math.ceil(state.num_train_epochs) - int(state.epoch or 0)))
     return 0
