@@ -14,9 +14,10 @@ EXACT = {
     "challenge.md": 2,
     "closing.md": 4,
     "configurations.md": 2,
-    "derivations.md": 6,
+    "derivations.md": 7,
     "existing-project.md": 1,
     "many-runs.md": 2,
+    "ratios.md": 1,
     "read-a-report.md": 1,
     "tutorial.md": 2,
 }

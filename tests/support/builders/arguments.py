@@ -253,6 +253,8 @@ BY_NAME = {
 }
 # Where a name means something else: "function:parameter".
 BY_PLACE = {
+    "Ratio:numerator": lambda g: g.choice((th.ZeroOne(), th.BoundedMean(-1.0, 5.0))),
+    "Ratio:denominator": lambda g: g.choice((th.ZeroOne(), th.BoundedMean(1.0, 9.0))),
     "ReusableHoldout:statistics": lambda g: {"val_acc": th.ZeroOne()},
     "ReusableHoldout.open:arguments": lambda g: {
         "name": "val",
@@ -295,6 +297,7 @@ BY_PLACE = {
     "Closing.best_of:run": one_of(None, 1),
     "Closing.curve:run": one_of(None, 1),
     "Closing.load_best:run": one_of(None, 1),
+    "Ratio.levels:arguments": lambda g: (correct(20), correct(20)),
     "CrossEntropy.levels:arguments": lambda g: (
         torch.zeros(5, 3),
         torch.zeros(5, dtype=torch.int64),
