@@ -244,7 +244,8 @@ def batch_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor,
     value, examples = given.get("mean"), given.get("batch_size")
     if isinstance(value, int | float):
         value = torch.tensor(float(value), dtype=torch.float64)
-    if len(given) != 2 or not isinstance(value, Tensor) or not is_one_number(value):
+    two = len(given) == len(arguments) + len(named) == 2
+    if not two or not isinstance(value, Tensor) or not is_one_number(value):
         raise InvalidArgumentError(
             "Expected `update(mean, batch_size)`: one number, the mean of a batch, and how many "
             f"examples it has, but got others. {_CHARGED}"
