@@ -14,7 +14,15 @@ from torch_holdout.report.closed_verdict import (
     sealed_headline,
     sealed_verdict,
 )
-from torch_holdout.report.remarks import Remark, blocks, confidence, privacy, short, strength
+from torch_holdout.report.remarks import (
+    Remark,
+    batches,
+    blocks,
+    confidence,
+    privacy,
+    short,
+    strength,
+)
 from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
@@ -91,6 +99,7 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         "Values are clipped to the declared bounds; what lies beyond them does not count.",
     ]
     limits += [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
+    limits += [batches(s) for s in holdout.statistics if s.batch_size is not None]
     if not status.renaming_detected:
         limits.append(
             "The account does not know its data's fingerprint: the same data under another name "
