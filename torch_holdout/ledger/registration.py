@@ -52,7 +52,6 @@ class StoredStatistic:
     high = _Stored[float](int, float)
     mode = _Stored[str](str)  # "min" or "max"
     blocks = _Stored[int | None](int, optional=True)  # None for a mean of examples
-    batch_size = _Stored[int | None](int, optional=True)  # of batches whose means are logged
 
     @property
     def cut(self) -> tuple[int, Any]:

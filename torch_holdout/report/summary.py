@@ -90,7 +90,6 @@ class StatisticReport:
     Attributes:
         step: Between two neighbouring answers, in user units.
         blocks: Blocks that a metric is averaged over; None for a mean of examples.
-        batch_size: Examples of a batch whose mean is logged; None if examples have values.
         tolerance: The certificate's, in user units; ``share`` is the same normalised.
         drawn: Answers for the chart, in order; ``left_out`` others are not in it.
         runs: The best first; ``runs_left_out`` others are not in it.
@@ -104,7 +103,6 @@ class StatisticReport:
     units: int
     step: float
     blocks: int | None
-    batch_size: int | None
     tolerance: float
     share: float
     guess_tolerance: float | None
@@ -305,7 +303,6 @@ def _statistic(
         units=registered.units,
         step=width / registered.grid,
         blocks=registered.blocks,
-        batch_size=registered.batch_size,
         tolerance=certificate.user_tolerance[name],
         share=certificate.user_tolerance[name] / width,
         guess_tolerance=certificate.user_guess_tolerance.get(name),

@@ -99,7 +99,8 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         "Values are clipped to the declared bounds; what lies beyond them does not count.",
     ]
     limits += [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
-    limits += [batches(s) for s in holdout.statistics if s.batch_size is not None]
+    sizes = {n: own["batch_size"] for n, own in status.statistics.items() if "batch_size" in own}
+    limits += [batches(s, sizes[s.name]) for s in holdout.statistics if s.name in sizes]
     if not status.renaming_detected:
         limits.append(
             "The account does not know its data's fingerprint: the same data under another name "
