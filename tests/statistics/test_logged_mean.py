@@ -21,7 +21,7 @@ def settled(statistic, size, means):
     """The total that the door works with, from the mean of each batch."""
     sums = statistic.accumulator(LEVELS, size=size)
     for mean in means:
-        sums.update(torch.tensor(mean), statistic.expected(size, sums._seen))
+        sums.update(torch.tensor(mean), statistic._expected(size, sums._seen))
     return statistic.settled(int(sums._sealed), size, LEVELS)
 
 

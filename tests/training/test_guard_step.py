@@ -3,6 +3,7 @@
 import logging
 import pickle
 
+import jsonargparse
 import pytest
 import torch
 import torch_holdout as th
@@ -256,6 +257,16 @@ def test_both_nets_look_at_it(step, error, match, sanity):
 def test_it_is_pickled_with_the_guard():
     guard = pickle.loads(pickle.dumps(guard_class(NAMESPACES[0])(account(), step=per_example)))
     assert guard.step is per_example
+
+
+def test_a_configuration_names_it_by_its_path():
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(guard_class(NAMESPACES[0]), "guard", skip={"holdout"})
+    given = parser.parse_object({"guard": {"step": "support.builders.foreign.per_example"}})
+    assert given.guard.step is per_example
+    assert "support.builders.foreign.per_example" in parser.dump(given)
+    with pytest.raises(jsonargparse.ArgumentError):
+        parser.parse_object({"guard": {"step": "support.builders.foreign.nothing"}})
 
 
 # ---- loaders that are read together

@@ -112,15 +112,16 @@ class LoggedMean(Statistic):
 
     def batches(self, size: int) -> int:
         """Return how many batches all ranks have together; of single examples if they count."""
+        require_whole("size", size, 1, 2**40)
         if self.batch_size is None:
             return size
         return self.ranks * -(-self._own(size) // self.batch_size)
 
-    def expected(self, size: int, seen: int) -> int | None:
+    def _expected(self, size: int, seen: int) -> int | None:
         """Return how many examples the batch after ``seen`` ones has; None if any number will do.
 
         Example:
-            >>> LoggedMean(0.0, 1.0, batch_size=50).expected(size=120, seen=100)
+            >>> LoggedMean(0.0, 1.0, batch_size=50)._expected(size=120, seen=100)
             20
         """
         if self.batch_size is None:
@@ -201,7 +202,7 @@ class LoggedMean(Statistic):
         """Return the level of a batch and its size; of the holdout's it must be registered."""
         value, examples = batch_of(arguments, named)
         registered = sums.finer == _FINER and sums.size is not None
-        if registered and examples != self.expected(sums.size or 0, sums._seen):
+        if registered and examples != self._expected(sums.size or 0, sums._seen):
             raise other_batches(self)
         return self._quantise(value.reshape(1), sums.finer * sums.resolution), examples
 

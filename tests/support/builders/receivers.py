@@ -72,7 +72,7 @@ CHECKED_BEFORE = frozenset(
     word
     for line in (
         "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
-        "decide epsilon_per_step guess_for levels member_outputs noise_scale output_chunks",
+        "decide epsilon_per_step guess_for levels settled member_outputs noise_scale output_chunks",
         "known_data label_chances learn_data member_chunks nearest num_outputs private_loss",
         "public_outputs public_table register require_mechanism sampled_counts",
         "register_records release_charge require_voters sampler_error price epsilon_spent",
