@@ -56,10 +56,32 @@ def raw_of(epoch):
 RAW = [number for epoch in range(4) for number in raw_of(epoch)]
 
 
-def evaluate(holdout, run, epoch, **more):
-    sums = holdout.accumulator("err")
-    sums.update(values_of(epoch))
-    return run.evaluate({"err": sums}, query=f"weights {epoch}", **more)
+def evaluate(holdout, run, epoch, plain=None, **more):
+    """Evaluate sums; or values in a plain array, made by ``plain``."""
+    values = values_of(epoch)
+    if plain is None:
+        sums = holdout.accumulator("err")
+        sums.update(values)
+    return run.evaluate({"err": plain(values) if plain else sums}, query=f"weights {epoch}", **more)
+
+
+class Telling:
+    """An array that is read once, and whose text and errors quote its values."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self):
+        values, self.values = self.values, None
+        if values is None:
+            raise RuntimeError(str(RAW))
+        return values.numpy()
+
+    def __repr__(self):
+        return str(RAW)
+
+
+ways = pytest.mark.parametrize("plain", [None, torch.Tensor.numpy, torch.Tensor.tolist, Telling])
 
 
 def everything(thing, depth=6):
@@ -100,7 +122,8 @@ def logged():
         logging.getLogger(name).setLevel(old)
 
 
-def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch):
+@ways
+def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch, plain):
     inside = []
     take = OpenedRun.take
 
@@ -112,7 +135,7 @@ def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypat
     monkeypatch.setattr(OpenedRun, "take", looked_at)
     holdout = account(path)
     run = holdout.run(stop=th.Patience("err", 10))
-    given = [evaluate(holdout, run, epoch) for epoch in range(4)]
+    given = [evaluate(holdout, run, epoch, plain) for epoch in range(4)]
     with pytest.raises(th.SealedValueError):
         pickle.dumps(run)
     ledger = Ledger(f"sqlite:///{path}")
@@ -146,8 +169,9 @@ def test_the_same_search_finds_the_raw_values_where_they_are(path):
     assert raw_hits(everything(holdout.close()), RAW)
 
 
+@ways
 @pytest.mark.parametrize("method", ["keep_sums", "update", "keep_secret"])
-def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, method):
+def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, method, plain):
     holdout = account(path)
     run = holdout.run(stop=th.Patience("err", 10))
     evaluate(holdout, run, 0)
@@ -157,7 +181,7 @@ def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, 
 
     monkeypatch.setattr(SealedRuns, method, broken)
     with pytest.raises(th.HoldoutError) as caught:
-        evaluate(holdout, run, 1)
+        evaluate(holdout, run, 1, plain)
     assert raw_hits(taken_along(caught.value), RAW) == []
     monkeypatch.undo()
     assert evaluate(holdout, run, 1).passes == 2  # nothing of the failed one was kept

@@ -105,6 +105,17 @@ def test_the_kind_decides_the_interval(statistic, kind):
     assert read.counts_examples == (kind != "blocks")
 
 
+GROUPS = {"count": 5, "rows": 20, "digest": "a"}
+
+
+def test_a_mean_over_groups_has_the_interval_of_a_mean_and_other_units():
+    read = StoredStatistic({"kind": "grouped_mean", "units": 5, "groups": GROUPS})
+    assert (read.interval_kind, read.counts_examples, read.counts_groups) == ("mean", False, True)
+    other = StoredStatistic(read.content | {"groups": GROUPS | {"digest": "b"}})
+    assert read.cut != other.cut
+    assert read.cut != StoredStatistic({"kind": "bounded_mean", "units": 5}).cut
+
+
 def test_an_unknown_kind_has_the_interval_that_every_kind_has():
     for content in ({}, {"kind": "later"}, {"kind": None}, {"kind": ["zero_one"]}):
         assert StoredStatistic(content).interval_kind == "blocks"

@@ -232,6 +232,12 @@ def test_closing_shows_the_mean_of_the_batches():
     assert accuracy.high - accuracy.low < loss.high - loss.low
 
 
+def test_the_certificate_says_what_it_is_about():
+    said = str(account().certificate())
+    assert "units of val_loss are batches of 10 examples" in said
+    assert "privacy counts per batch" in said
+
+
 def test_it_is_pickled_and_compared():
     statistic = th.LoggedMean(0.0, 2.0, batch_size=10, ranks=2)
     assert pickle.loads(pickle.dumps(statistic)) == statistic

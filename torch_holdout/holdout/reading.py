@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import final
@@ -12,6 +13,7 @@ from torch_holdout._noise.laplace import sampler_error
 from torch_holdout._shared.checks import require_instance
 from torch_holdout.accounting import Charge, PrivacyLoss, compose
 from torch_holdout.accounting.compose import sampling_delta
+from torch_holdout.bounds.assumptions import assumptions_about
 from torch_holdout.bounds.certificate import (
     Certificate,
     Interval,
@@ -138,6 +140,7 @@ class AccountReading:
                     mode=statistic.mode,
                     low=statistic.low,
                     width=statistic.high - statistic.low,
+                    quotient=statistic.quotient if statistic.is_ratio else None,
                 )
                 for name, statistic in self._registered.statistics.items()
             }
@@ -152,7 +155,8 @@ class AccountReading:
         with self.readable():
             if isinstance(self.mechanism, Sealed):
                 return self.sealed_certificate(self._facts(self.mechanism), failure)
-            return certify_transcript(self.transcript, self.channels, failure)
+            claim = certify_transcript(self.transcript, self.channels, failure)
+            return replace(claim, assumptions=self.assumptions)
 
     def prices(self, asked: Asked, compared: Mapping[str, int]) -> Prices:
         """Return what the next run or release would cost and be worth.
@@ -190,15 +194,26 @@ class AccountReading:
             if not isinstance(mechanism, Sealed):
                 raise InvalidArgumentError("Expected a sealed account, but it shows values.")
             statistics = registered.statistics
-            return certify_sealed(
+            claim = certify_sealed(
                 runs,
                 units={name: statistic.units for name, statistic in statistics.items()},
                 widths={name: own.high - own.low for name, own in statistics.items()},
+                quotients=registered.quotients,
                 resolution=registered.resolution,
                 budget=self.summary.budget,
                 evaluations=mechanism.evaluations,
                 failure=failure,
             )
+            return replace(claim, assumptions=self.assumptions)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the account's claims assume, by the units of its statistics."""
+        statistics = self._registered.statistics
+        groups = {name: own.units for name, own in statistics.items() if own.counts_groups}
+        sizes = {name: own.content.get("batch_size") for name, own in statistics.items()}
+        batches = {name: size for name, size in sizes.items() if isinstance(size, int)}
+        return assumptions_about(groups, len(statistics) - len(groups), batches)
 
     def said(self, mechanism: Sealed) -> Said:
         """Return what runs and symbols have said so far."""

@@ -1,11 +1,12 @@
 """The parameters of a holdout as its ledger stores them, typed, and their comparison."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, final
 
+from torch_holdout.bounds.ratios import Quotient
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError
 from torch_holdout.ledger.chains import canonical, damaged
 from torch_holdout.ledger.plans import as_planned
@@ -13,6 +14,14 @@ from torch_holdout.mechanisms import Mechanism, mechanism_of
 
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError)
 Value = TypeVar("Value")
+IntervalKind = Literal["zero_one", "mean", "blocks"]
+# By the registered kind of a statistic: which interval a closed account has.
+_INTERVALS: dict[str, IntervalKind] = {
+    "zero_one": "zero_one",
+    "bounded_mean": "mean",
+    "grouped_mean": "mean",
+}
+_OF_EXAMPLES = ("zero_one", "bounded_mean", "ratio")  # kinds whose units are the examples
 
 
 class _Stored(Generic[Value]):
@@ -51,26 +60,45 @@ class StoredStatistic:
     low = _Stored[float](int, float)
     high = _Stored[float](int, float)
     mode = _Stored[str](str)  # "min" or "max"
-    blocks = _Stored[int | None](int, optional=True)  # None for a mean of examples
+    blocks = _Stored[int | None](int, optional=True)  # None for a mean of examples or groups
+    groups = _Stored[dict[str, Any] | None](dict, optional=True)  # of rows that belong together
 
     @property
-    def cut(self) -> tuple[int, Any]:
+    def cut(self) -> tuple[int, Any, str | None]:
         """Which examples make up a unit."""
-        if self.content.get("kind") == "logged_mean":  # batches, also those of each rank
-            return self.units, (self.content.get("batch_size"), self.content.get("ranks"))
-        return self.units, self.content.get("seed")
+        content, groups = self.content, self.groups
+        if content.get("kind") == "logged_mean":  # batches, also those of each rank
+            return self.units, (content.get("batch_size"), content.get("ranks")), None
+        return self.units, content.get("seed"), None if groups is None else groups["digest"]
 
     @property
     def counts_examples(self) -> bool:
         """Whether every example is a unit."""
-        return self.interval_kind != "blocks"
+        return self._kind in _OF_EXAMPLES
 
     @property
-    def interval_kind(self) -> Literal["zero_one", "mean", "blocks"]:
+    def counts_groups(self) -> bool:
+        """Whether every group of examples is a unit."""
+        return self._kind == "grouped_mean"
+
+    @property
+    def interval_kind(self) -> IntervalKind:
         """Which interval a closed account has: exact, by moments, or for any bounded units."""
-        if self.content.get("kind") == "zero_one":
-            return "zero_one"
-        return "mean" if self.content.get("kind") == "bounded_mean" else "blocks"
+        return _INTERVALS.get(self._kind, "blocks")
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether it is a quotient of two means."""
+        return self._kind == "ratio"
+
+    @property
+    def quotient(self) -> Quotient:
+        """The bounds of a ratio and of its two parts."""
+        return Quotient.of(self.content)
+
+    @property
+    def _kind(self) -> str:
+        return str(self.content.get("kind"))
 
     @property
     def has_grid(self) -> bool:
@@ -80,6 +108,24 @@ class StoredStatistic:
     def value_at(self, index: int) -> float:
         """Return the published value of a grid point, in user units."""
         return self.low + (self.high - self.low) * index / self.grid
+
+
+def replaced_together(statistics: Iterable[StoredStatistic]) -> str:
+    """Return what neighbouring holdouts differ in: one example, or one group of examples.
+
+    Only if every statistic is a mean over the same groups does a whole group move no sum by more.
+
+    Example:
+        >>> groups = {"digest": "a"}
+        >>> loss = StoredStatistic({"kind": "grouped_mean", "units": 5, "groups": groups})
+        >>> accuracy = StoredStatistic({"kind": "zero_one", "units": 50})
+        >>> replaced_together([loss]), replaced_together([loss, accuracy])
+        ('group of examples', 'example')
+    """
+    known = list(statistics)
+    grouped = all(statistic.counts_groups for statistic in known)
+    same = len({statistic.cut for statistic in known}) == 1
+    return "group of examples" if grouped and same else "example"
 
 
 @final
@@ -122,6 +168,11 @@ class StoredRegistration:
             return cls.parse(row.registration)
         except UNREADABLE:
             raise damaged(row.name, address) from None
+
+    @cached_property
+    def quotients(self) -> dict[str, Quotient]:
+        """The bounds of those statistics that are ratios, by name."""
+        return {name: own.quotient for name, own in self.statistics.items() if own.is_ratio}
 
     def text(self) -> str:
         """Return the JSON text that is stored."""

@@ -10,6 +10,7 @@ from torch_holdout._shared.checks import (
     require_text,
     require_whole,
 )
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -143,6 +144,7 @@ class HoldoutGuardHooks(PassHooks):
             (None, None)
         """
         super().__init__()
+        guess_dataloaders, stop = plain(guess_dataloaders), plain(stop)
         require_instance("holdout", holdout, ReusableHoldout)
         require_choice("unguarded", unguarded, ("raise", "drop"))
         require_choice("on_exhausted", on_exhausted, ("stop", "freeze", "raise"))

@@ -23,12 +23,12 @@ from torch.utils.data import (
 from torch_holdout._noise.generators import lent_generators
 from torch_holdout._shared.distributed import rank_and_world, share_of
 from torch_holdout._shared.text import counted
-from torch_holdout.errors import PartialPassError
+from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.statistics import LoggedMean
 from torch_holdout.statistics.logged_mean import other_batches
 from torch_holdout.training.data_reading import origins
-from torch_holdout.training.requirements import require_in_order
+from torch_holdout.training.requirements import require_in_order, shuffles
 
 _CHARGED = "Nothing was released or charged."
 
@@ -102,6 +102,15 @@ class HoldoutLoader:
             f"tokens or pixels (e.g. values.view(batch_size, -1).mean(1)), and 0 instead of "
             f"leaving an example out. {_CHARGED}"
         )
+
+    def require_places(self, name: str) -> None:
+        """Raise if the rows' places in the dataset are not known, which tell their groups."""
+        if shuffles(self.loader):
+            raise InvalidArgumentError(
+                f"Expected the ids of the rows with the values of {name!r}, because the loader "
+                f"shuffles and their places do not tell their groups. Return (values, ids), the "
+                f"ids as `groups` was given, or use shuffle=False. {_CHARGED}"
+            )
 
     def _whole(self) -> str:
         size, name = self._holdout.size, self._holdout.name

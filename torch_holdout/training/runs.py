@@ -47,7 +47,7 @@ class GuardedRun:
             return None
         self.check_loader()
         self._first_step = self.trainer.global_step
-        self._warn_of_a_short_budget()
+        self.warn_of_a_short_budget()
         reason = self._why_never_asked()
         return reason and f"holdout {self._holdout.name!r} will not be asked: {reason}"
 
@@ -61,7 +61,7 @@ class GuardedRun:
             f"of this run is guarded; nothing was charged"
         )
 
-    def _warn_of_a_short_budget(self) -> None:
+    def warn_of_a_short_budget(self) -> None:
         """Log it if the budget ends before the fit, whatever the answers are."""
         trainer, holdout = self.trainer, self._holdout
         planned, mechanism = planned_validations(trainer), holdout.mechanism
