@@ -12,6 +12,7 @@ from torchmetrics.classification import (
     BinaryAccuracy,
     MulticlassAccuracy,
     MulticlassAUROC,
+    MulticlassF1Score,
     MultilabelAccuracy,
 )
 
@@ -193,6 +194,67 @@ def test_a_sealed_account_stops_by_patience_and_shows_nothing(namespace):
     assert not [key for key in found.callback_metrics if key.startswith("val_")]
     closed = holdout.close()
     assert {value.statistic for value in closed.values} == {"val_loss", "val_acc"}
+
+
+@pytest.mark.parametrize("updates", [False, True])
+def test_other_metrics_of_a_collection_are_dropped_where_that_is_wanted(updates):
+    """Both metrics share one state, of which the collection updates one only."""
+
+    def step(net, logits, y):
+        if updates:
+            net.both.update(logits, y)
+            net.log_dict(net.both)
+        else:
+            net.log_dict(net.both(logits, y))
+
+    def built():
+        metrics = {"f1": MulticlassF1Score(3), "acc": MulticlassAccuracy(3, average="micro")}
+        return seeded(logs, step, both=MetricCollection(metrics, prefix="val_"))
+
+    plain = run(built()).callback_metrics
+    statistics = {"val_acc": BOTH["val_acc"]}
+    refused(built(), "val_f1", UnguardedLogError, statistics=statistics)
+    net, holdout = built(), account(statistics)
+    found = trainer([guard_class(NAMESPACES[0])(holdout, unguarded="drop")], max_epochs=2)
+    with pytest.warns(th.HoldoutWarning, match="f1"):
+        found.fit(net, *foreign.loaders())
+    assert float(found.callback_metrics["val_acc"]) == pytest.approx(
+        float(plain["val_acc"]), abs=1e-6
+    )
+    assert "val_f1" not in found.callback_metrics
+    assert holdout.status().queries == 2
+    assert [each.update_count for each in net.both.values()] == [0, 0]
+
+
+def test_training_values_are_logged_by_the_same_step():
+    """Guesses come in batches of any size."""
+    mechanism = th.Thresholdout(threshold=0.05, sigma=0.0, guess="train")
+    holdout = account(mechanism=mechanism, grid=None)
+    guesses = DataLoader(data(SIZE, seed=3), batch_size=33)
+    net = seeded(foreign.collection, NAMESPACES[0])
+    guard = guard_class(NAMESPACES[0])(holdout, guess_dataloaders=guesses)
+    found = run(net, guard, max_epochs=1)
+    net.eval()
+    x, y = data(SIZE, seed=3).tensors
+    with torch.no_grad():
+        training = float(functional.cross_entropy(net.layers(x), y))
+    status = holdout.status()
+    assert status.queries == 2
+    if guard.answers["val_loss"].kind == "guess":
+        assert float(found.callback_metrics["val_loss"]) == pytest.approx(training, abs=0.1)
+
+
+def test_a_loop_of_ones_own():
+    holdout, model = account(LOSS), nn.Linear(4, 3).eval()
+    metric = th.ReusableHoldoutMetric(holdout, "val_loss", model=model)
+    _, val = foreign.loaders()
+    with torch.no_grad():
+        for x, y in val:
+            metric.update(functional.cross_entropy(model(x), y), len(y))
+        x, y = data(SIZE).tensors
+        mean = float(functional.cross_entropy(model(x), y))
+    assert float(metric.compute()) == pytest.approx(mean, abs=5 / 65536)
+    assert metric.answer.is_release
 
 
 # ---- what is refused, before any charge
