@@ -99,6 +99,15 @@ def blocks(statistic: StatisticReport, size: int) -> str:
     )
 
 
+def batches(statistic: StatisticReport, batch_size: int) -> str:
+    """Return what a mean of logged batches claims."""
+    return (
+        f"{short(statistic)} is a mean over logged batches of {batch_size} examples, "
+        f"counted as {counted(statistic.units, 'unit')}. The claim is about the expected clipped "
+        f"mean of such a batch, and privacy counts per batch."
+    )
+
+
 def groups(statistic: StatisticReport, size: int) -> str:
     """Return what a mean over groups claims."""
     return (

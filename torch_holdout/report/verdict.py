@@ -17,6 +17,7 @@ from torch_holdout.report.closed_verdict import (
 from torch_holdout.report.records import RecordsReport
 from torch_holdout.report.remarks import (
     Remark,
+    batches,
     blocks,
     confidence,
     groups,
@@ -101,6 +102,8 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         "Values are clipped to the declared bounds; what lies beyond them does not count.",
     ]
     limits += [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
+    sizes = {n: own["batch_size"] for n, own in status.statistics.items() if "batch_size" in own}
+    limits += [batches(s, sizes[s.name]) for s in holdout.statistics if s.name in sizes]
     limits += [groups(s, status.size) for s in holdout.statistics if s.name in status.grouped]
     limits += [quotient(s) for s in holdout.statistics if s.ratio]
     if not status.renaming_detected:

@@ -61,6 +61,7 @@ SKIPPED = {
     "CrossEntropy.total": "of Blockwise only",
     "Ratio.total": "of Blockwise only",
     "ZeroOne.total": "of Blockwise only",
+    "LoggedMean.total": "of Blockwise only",
     "StableERM.table": "gets the outputs of a certified model only",
     "StableERM.public_table": "gets the outputs of a certified model only",
     "StableERM.total_table": "gets the outputs of a certified model only",
@@ -72,7 +73,7 @@ CHECKED_BEFORE = frozenset(
     word
     for line in (
         "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
-        "decide epsilon_per_step guess_for levels member_outputs noise_scale output_chunks",
+        "decide epsilon_per_step guess_for levels settled member_outputs noise_scale output_chunks",
         "known_data label_chances learn_data member_chunks nearest num_outputs private_loss",
         "public_outputs public_table register require_mechanism sampled_counts",
         "register_records release_charge require_voters sampler_error price epsilon_spent",
@@ -147,6 +148,7 @@ MAKE = {
     "Blockwise": lambda g: th.Blockwise(torch.mean, blocks=10, low=0.0, high=1.0),
     "BoundedMean": lambda g: th.BoundedMean(0.0, 2.0),
     "CrossEntropy": lambda g: th.CrossEntropy(high=5.0),
+    "LoggedMean": lambda g: th.LoggedMean(0.0, 2.0, batch_size=10),
     "Ratio": lambda g: th.Ratio(th.ZeroOne(), th.BoundedMean(1.0, 2.0), 0.0, 1.0),
     "ZeroOne": lambda g: th.ZeroOne(),
     "PrivacyLoss": lambda g: accounting.PrivacyLoss((g.choice(CHARGES), g.choice(CHARGES))),
