@@ -205,6 +205,7 @@ def test_examples_are_all_tested():
     known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
     known |= {"nearest_neighbours.py"}
     known |= {"train.py", "train_private.py"}  # in test_configs.py
+    known |= {"train_unedited.py"}  # there too
     known |= {"train_hydra.py"}  # in test_hydra.py
     known |= {"sealed_stopping.py", "display_runs.py"}
     known |= {"optuna_sweep.py", "ray_sweep.py", "ddp.py"}

@@ -13,7 +13,7 @@ EXACT = {
     "any-framework.md": 1,
     "challenge.md": 2,
     "closing.md": 4,
-    "configurations.md": 2,
+    "configurations.md": 3,
     "derivations.md": 7,
     "existing-project.md": 1,
     "many-runs.md": 2,
