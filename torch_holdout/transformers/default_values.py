@@ -109,7 +109,7 @@ def _values(name: str, statistic: Statistic, logits: Tensor, labels: Tensor) -> 
     counted_tokens = labels != IGNORED
     totals = torch.where(counted_tokens, right, 0.0).sum(1)
     tokens = counted_tokens.sum(1)
-    if getattr(statistic, "takes_pairs", False):
+    if statistic.identity()["kind"] == "ratio":
         return totals, tokens
     return totals / tokens.clamp(min=1)  # a sequence without labels has a value of 0
 
