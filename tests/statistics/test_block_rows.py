@@ -128,7 +128,9 @@ class TestText:
 
     def test_text_beside_tensors(self):
         def agreement(texts, lengths):
-            return sum(len(t) == n for t, n in zip(texts, lengths.tolist(), strict=True)) / len(texts)
+            return sum(len(t) == n for t, n in zip(texts, lengths.tolist(), strict=True)) / len(
+                texts
+            )
 
         texts = sentences(20, 3)
         lengths = torch.tensor([len(each) for each in texts])
@@ -208,7 +210,14 @@ class TestDictionaries:
 
     @pytest.mark.parametrize(
         "columns",
-        [(["a"], ["a", "b"]), (["a"], torch.ones(2)), ("text",), ({"a": 1},), (), (torch.tensor(1),)],
+        [
+            (["a"], ["a", "b"]),
+            (["a"], torch.ones(2)),
+            ("text",),
+            ({"a": 1},),
+            (),
+            (torch.tensor(1),),
+        ],
     )
     def test_columns_that_are_not_rows_are_refused(self, columns):
         holdout = account(th.Blockwise(lambda *rows: 0.5, 2, 0.0, 1.0), 4)

@@ -179,7 +179,11 @@ class TestPasses:
         assert not any(f" {each} " in text for each in (7, 9))
 
     def test_an_unknown_id_is_refused(self):
-        for ids in (torch.tensor([*IDS[:-1], 2]), torch.tensor([*IDS[:-1], 10**12]), [*IDS[:-1], "x"]):
+        for ids in (
+            torch.tensor([*IDS[:-1], 2]),
+            torch.tensor([*IDS[:-1], 10**12]),
+            [*IDS[:-1], "x"],
+        ):
             self.refused(account(), (some(), ids), match="not registered")
 
     def test_too_few_rows_and_too_many_are_refused(self):
