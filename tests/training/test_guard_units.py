@@ -16,7 +16,7 @@ pytestmark = IN_A_TRAINER
 EXACT = th.Ladder(step=0.0)
 IDS = [f"patient {(i * i) % 23}" for i in range(SIZE)]
 NUMBERS = torch.tensor([(i * i) % 23 for i in range(SIZE)])
-WORDS = "zero one two three".split()
+WORDS = ["zero", "one", "two", "three"]
 
 
 class Rows(Dataset):
@@ -62,7 +62,7 @@ def grouped_by_hand(module):
     module.eval()
     with torch.no_grad():
         values = losses(module, data().tensors).clamp(0, 5).double()
-    return float(torch.stack([values[NUMBERS == i].mean() for i in NUMBERS.unique()]).mean())
+    return float(torch.stack([values[i == NUMBERS].mean() for i in NUMBERS.unique()]).mean())
 
 
 class TestGroups:
@@ -135,9 +135,10 @@ class TestGroups:
         assert own.status().queries == 0
 
 
-class TestRowsOfAnyKind:
-    TEXTS = [f"the class of this row is {WORDS[int(y)]}" for _, y in data()]
+TEXTS = [f"the class of this row is {WORDS[int(y)]}" for _, y in data()]
 
+
+class TestRowsOfAnyKind:
     def test_bleu_of_texts(self):
         """A step must not read values: what it makes of tokens is decoded by the metric."""
 
@@ -150,7 +151,7 @@ class TestRowsOfAnyKind:
             return BLEUScore()(said, [[each] for each in target])
 
         own = account(th.Blockwise(bleu, 6, 0.0, 1.0))
-        _, value = fitted(own, texts, Rows(self.TEXTS))
+        _, value = fitted(own, texts, Rows(TEXTS))
         assert 0.5 < value <= 1
         assert own.status().queries == 2
 
@@ -160,7 +161,7 @@ class TestRowsOfAnyKind:
             return {"val": (list(batch[2]), [[each] for each in batch[2]])}
 
         own = account(th.Blockwise(BLEUScore(), 6, 0.0, 1.0))
-        _, value = fitted(own, echoed, Rows(self.TEXTS))
+        _, value = fitted(own, echoed, Rows(TEXTS))
         assert value == pytest.approx(1.0)
 
     def test_a_step_that_decodes_is_refused_because_it_reads_values(self):
@@ -170,7 +171,7 @@ class TestRowsOfAnyKind:
 
         own = account(th.Blockwise(BLEUScore(), 6, 0.0, 1.0))
         with pytest.raises(UnguardedLogError, match="reads a value on the host"):
-            fitted(own, decoded, Rows(self.TEXTS))
+            fitted(own, decoded, Rows(TEXTS))
         assert own.status().queries == 0
 
     def test_dictionaries(self):
@@ -185,7 +186,7 @@ class TestRowsOfAnyKind:
             return {"accuracy": sum(right) / len(right), "count": len(right)}
 
         own = account(th.Blockwise(accuracy, 10, 0.0, 1.0, select="accuracy"))
-        module, value = fitted(own, boxes, Rows(IDS))
+        _, value = fitted(own, boxes, Rows(IDS))
         assert 0 < value <= 1
         assert own.status().queries == 2
 
