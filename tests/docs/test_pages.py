@@ -15,6 +15,7 @@ EXACT = {
     "many-runs.md": 2,
     "read-a-report.md": 1,
     "tutorial.md": 2,
+    "units.md": 2,
 }
 named = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT / "docs")))
 
