@@ -20,6 +20,7 @@ EXACT = {
     "ratios.md": 1,
     "read-a-report.md": 1,
     "tutorial.md": 2,
+    "units.md": 2,
 }
 named = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT / "docs")))
 

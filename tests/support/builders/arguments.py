@@ -53,6 +53,7 @@ SMALL = (0.05, 0.01, 0.1, 0.5, 1e-6, 1e-300)
 POSITIVE = (1.0, 0.5, 0.1, 2.0, 10.0, 1e-6, 1e3, 1e-300, 1e300)
 WHOLE = (1, 2, 3, 10, 50, 1000, 10**6)
 HUGE = (1, 2, 50, 1000, 10**6, 10**9, 10**15, 2**62)
+LABELS_OF_ROWS = [i % 10 for i in range(50)]
 
 
 def one_of(*choices):
@@ -400,6 +401,13 @@ BY_PLACE = {
     "split:display": one_of(0.2, 0.5),
     "split:vault": one_of(None, 0.3),
     "split:groups": one_of(None, "records"),
+    "GroupedMean:groups": one_of(LABELS_OF_ROWS, torch.tensor(LABELS_OF_ROWS), list("ababc")),
+    "Blockwise:groups": one_of(None, LABELS_OF_ROWS),
+    "Blockwise:select": one_of(None, 0, "map"),
+    "CrossEntropy:reduce": one_of(None, "mean"),
+    "CrossEntropy:class_dim": one_of(1, -1),
+    "CrossEntropy:ignore_index": one_of(-100, 0),
+    "ZeroOne:threshold": one_of(0.0, 0.5),
     "overlap:first": one_of(PAIRS, [1, 2, 3], th.fingerprint([1, 2, 3])),
     "overlap:second": one_of(PAIRS, [2, 3, 4], th.fingerprint([2, 3])),
     "kl_answer_interval:answer": one_of(0.0, 0.3, 1.0),
