@@ -244,6 +244,23 @@ def test_an_error_of_an_array_keeps_its_type_only(way):
     assert holdout.budget_left == holdout.budget
 
 
+def test_statistics_of_several_arguments_take_arrays():
+    ids = np.repeat(["ann", "bob"], 25)
+    by_person = th.GroupedMean(0.0, 1.0, mode="max", groups=ids)
+    quotient = th.Ratio(LOSS, th.BoundedMean(0.0, 10.0), low=0.0, high=1.0)
+    area = th.Blockwise(lambda scores, target: (scores > 0.5).eq(target).double().mean(), 5, 0, 1)
+    holdout = exact(statistics={"person": by_person, "ratio": quotient, "blocks": area})
+    values = {
+        "person": (hits(25).astype(float), ids),
+        "ratio": (np.full(50, 1.0), [4] * 50),
+        "blocks": (hits(10).astype(np.float32), hits(10).tolist()),
+    }
+    answers = holdout.ask(values, query="a")
+    assert {name: answer.value for name, answer in answers.items()} == {
+        "person": 0.5, "ratio": 0.25, "blocks": 1.0,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("nothing", [math.nan, math.inf, None])
 def test_no_value_decides_whether_it_raises(nothing):
     holdout = exact(statistics={"val_loss": LOSS})

@@ -1,7 +1,11 @@
 """One line for one question: the values of a whole pass in, an answer out."""
 
 from collections.abc import Mapping
-from typing import Any, overload
+from numbers import Real
+from typing import Any, cast, overload
+
+import numpy as np
+from torch import Tensor
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_instance
@@ -104,8 +108,10 @@ class Asking(RegisteredHoldout):
         return sums, given
 
     def _guess(self, name: str, guess: Any) -> float | SealedSums:
-        if getattr(guess, "shape", None) == () or isinstance(guess, int | float):
-            return float(guess)
+        if isinstance(guess, Tensor | np.ndarray | np.generic) and guess.ndim == 0:
+            guess = guess.item()
+        if isinstance(guess, Real):
+            return cast(float, guess)
         return filled_one(guess, lambda: self.accumulator(name, role="guess"))
 
 

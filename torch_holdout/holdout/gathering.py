@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 from torch_holdout._fingerprints.weights import LANES, WeightsFingerprint
-from torch_holdout._shared.distributed import gathered, gathered_rows, same_rows, share_of
+from torch_holdout._shared.distributed import gathered, share_of
 from torch_holdout.errors import PartialPassError, WeightsChangedError
 from torch_holdout.holdout.checks import Question, other_rank_failed
+from torch_holdout.holdout.columns import Columns, guess_columns, holdout_columns
+from torch_holdout.holdout.groups import GroupLevels, group_levels
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.ledger.run_events import Sums, part_names
 from torch_holdout.statistics import SealedSums
-from torch_holdout.statistics.group_sums import GroupLevels, GroupSums
+from torch_holdout.statistics.group_sums import GroupSums
 
-Columns = tuple[Tensor, ...]
 _NO_SQUARES = -1  # on the wire, where the squares are not kept
 
 
@@ -280,14 +281,14 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
     compares = registration.mechanism.wants_guess()
     columns = {
         name: (
-            _holdout_columns(asked.sums[name], name in copied),
-            _gathered_columns(asked.guesses.get(name), asked.world) if compares else (),
+            holdout_columns(asked.sums[name], name in copied),
+            guess_columns(asked.guesses.get(name), asked.world) if compares else (),
         )
         for name in names
         if registration.statistic(name).needs_order
     }
     groups = {
-        name: sums.gathered(copied=name in copied)
+        name: group_levels(sums, copied=name in copied)
         for name in names
         if isinstance(sums := asked.sums[name], GroupSums)
     }
@@ -345,29 +346,6 @@ def _other_copies(registration: Registration) -> PartialPassError:
         f"they differ. Use a DistributedSampler, or gather the values before they are added. "
         f"Nothing was released or charged."
     )
-
-
-def _holdout_columns(sums: SealedSums, copied: bool) -> Columns:
-    """Return all rows of the holdout in the dataset's order, from shares or equal copies. Raw."""
-    columns = _columns(sums)
-    if not copied:
-        return gathered_rows(tuple(column[: sums._kept] for column in columns), sums.world)
-    if not same_rows(columns, sums.world):
-        raise PartialPassError(
-            "Expected the same rows in the same order on every rank that has all of them, but they "
-            "differ. Use a DistributedSampler. Nothing was released or charged."
-        )
-    return columns
-
-
-def _gathered_columns(sums: object, world: int) -> Columns:
-    """Return all ranks' rows of a guess. Raw."""
-    return gathered_rows(_columns(sums), world)
-
-
-def _columns(sums: object) -> Columns:
-    parts = sums._rows if isinstance(sums, SealedSums) else []
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
 def _count(sums: object, parts: int = 0) -> Tensor:

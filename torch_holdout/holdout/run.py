@@ -112,6 +112,8 @@ class Run:
 
     def belongs_to(self, address: str, name: str) -> bool:
         """Whether it is a run of the holdout of that name in that ledger."""
+        require_instance("address", address, str)
+        require_instance("name", name, str)
         return (self._access.ledger.address, self._access.registration.name) == (address, name)
 
     @without_frames  # which may hold values

@@ -116,8 +116,8 @@ def replaced_together(statistics: Iterable[StoredStatistic]) -> str:
     Only if every statistic is a mean over the same groups does a whole group move no sum by more.
 
     Example:
-        >>> loss = StoredStatistic(
-        ...     {"kind": "grouped_mean", "units": 5, "groups": {"digest": "a"}})
+        >>> groups = {"digest": "a"}
+        >>> loss = StoredStatistic({"kind": "grouped_mean", "units": 5, "groups": groups})
         >>> accuracy = StoredStatistic({"kind": "zero_one", "units": 50})
         >>> replaced_together([loss]), replaced_together([loss, accuracy])
         ('group of examples', 'example')

@@ -20,6 +20,7 @@ from torch_holdout._shared.checks import plain_number
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.layouts import require_own_values
+from torch_holdout.statistics.undefined import heard_warnings
 
 _NUMBERS = "biufc"  # kinds of NumPy's types: booleans, whole numbers, floats, complex numbers
 _KINDS = {
@@ -51,9 +52,10 @@ def as_tensor(values: object, missing: float | bool = math.nan) -> Tensor:
     """
     if isinstance(values, Tensor):
         return values
-    return errors_by_type(
-        lambda: _converted(values, missing), lambda kind: _unusable(values, f"({kind})")
-    )
+    with heard_warnings(), np.errstate(all="ignore"):  # and not shown: values decide on them
+        return errors_by_type(
+            lambda: _converted(values, missing), lambda kind: _unusable(values, f"({kind})")
+        )
 
 
 def is_array(value: object) -> bool:
@@ -67,10 +69,20 @@ def is_array(value: object) -> bool:
     return readable and bool(getattr(value, "shape", ()))
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a single number or boolean, Python's or NumPy's.
+
+    Example:
+        >>> is_number(True), is_number(np.float32(0.5)), is_number("0.5")
+        (True, True, False)
+    """
+    return _is_number(type(value))
+
+
 def _converted(values: Any, missing: float | bool) -> Tensor:
     if isinstance(values, np.ndarray | np.generic):
         return _from_numpy(np.asanyarray(values))
-    if _is_number(type(values)):
+    if is_number(values):
         return _from_numbers([values]).reshape(())
     if isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray):
         return _from_sequence(list(values), missing)

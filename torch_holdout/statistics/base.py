@@ -71,7 +71,7 @@ class Statistic(ABC):
             sums.limit = share_of(size, rank, world)
         return sums
 
-    def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
+    def total(self, columns: tuple[Tensor | list[Any], ...], resolution: int) -> int:
         """Return the sum of levels of all rows, if the statistic ``needs_order``. Raw."""
         raise NotImplementedError
 

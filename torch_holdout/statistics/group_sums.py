@@ -1,41 +1,17 @@
-"""Sealed sums of each group of rows, and the levels of the groups at the end of a pass."""
+"""Sealed sums of each group of rows; the door divides them at the end of a pass."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from torch_holdout._shared.distributed import same_rows, summed
-from torch_holdout.errors import InvalidArgumentError, PartialPassError
+from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.grouping import Grouping
 from torch_holdout.statistics.sealed_sums import SealedSums
 
 _LARGEST_SUM = 2**60  # of one group: what is added to round it stays below 2^62
 _FINEST = 2**50  # parts of the range that a row is rounded to: as fine as float64 is near 1
-_LARGEST_SQUARES = 2**62
-
-
-class GroupLevels(NamedTuple):
-    """The level of each group, from 0 to ``resolution``. Raw."""
-
-    levels: Tensor
-    resolution: int
-
-    @property
-    def total(self) -> int:
-        """The sum of the levels."""
-        return int(self.levels.sum())
-
-    @property
-    def squares(self) -> int | None:
-        """The sum of squared levels; None if it may not fit into 64 bits."""
-        if len(self.levels) * self.resolution**2 >= _LARGEST_SQUARES:
-            return None
-        return int((self.levels * self.levels).sum())
-
-    def __repr__(self) -> str:
-        return "<sealed levels>"
 
 
 @final
@@ -47,7 +23,7 @@ class GroupSums(SealedSums):
     places differ, so both sums are kept.
     """
 
-    __slots__ = ("_all", "_by", "_grouping", "_read", "_share", "rank")
+    __slots__ = ("_by", "_group_sums", "_group_sums_of_all", "_grouping", "_read", "rank")
 
     def __init__(
         self,
@@ -60,14 +36,19 @@ class GroupSums(SealedSums):
         self._grouping = grouping
         self._read = read
         self._by: str | None = None  # "places" or "ids", from the first batch on
-        self._share: Tensor | None = None  # sums and counts of this rank's share
-        self._all: Tensor | None = None  # the same of all rows that it has seen
+        self._group_sums: Tensor | None = None  # sums and counts of this rank's share
+        self._group_sums_of_all: Tensor | None = None  # the same of all rows that it has seen
         self.rank = 0
 
     @property
     def goes_by_place(self) -> bool:
         """Whether rows came without ids, so that the dataset's order matters."""
         return self._by == "places"
+
+    @property
+    def grouping(self) -> Grouping:
+        """Which rows belong together."""
+        return self._grouping
 
     @property
     def fineness(self) -> int:
@@ -96,10 +77,10 @@ class GroupSums(SealedSums):
         places = torch.arange(self._seen, self._seen + len(levels), device=levels.device)
         kept = self._keep(len(levels))
         own = self._grouping.at(places * self.world + self.rank) if groups is None else groups
-        self._share = self._added(self._share, own[:kept], levels[:kept])
+        self._group_sums = self._added(self._group_sums, own[:kept], levels[:kept])
         if self.world > 1:
             own = self._grouping.at(places) if groups is None else groups
-            self._all = self._added(self._all, own, levels)
+            self._group_sums_of_all = self._added(self._group_sums_of_all, own, levels)
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Raise always: counts of values do not tell which group they belong to."""
@@ -114,26 +95,3 @@ class GroupSums(SealedSums):
         totals[0].index_add_(0, groups, levels)
         totals[1].index_add_(0, groups, torch.ones_like(levels))
         return totals
-
-    def gathered(self, *, copied: bool) -> GroupLevels:
-        """Return the levels of all groups, from all ranks' shares or one of equal copies. Raw."""
-        empty = torch.zeros((2, self._grouping.count + 1), dtype=torch.int64)
-        totals = self._all if copied else self._share
-        totals = empty if totals is None else totals
-        if copied and not same_rows((totals,), self.world):
-            raise PartialPassError(
-                "Expected the same values of every group on every rank that has all rows, but they "
-                "differ. Use a DistributedSampler. Nothing was released or charged."
-            )
-        sums, counts = (totals if copied else summed(totals, self.world)).cpu().unbind()
-        sizes = self._grouping.sizes
-        if not torch.equal(counts[:-1], sizes):
-            raise PartialPassError(
-                f"Expected a pass in which each of the {self._grouping.count} groups has as many "
-                f"rows as were registered, but some have another number, or a row has an id that "
-                f"is not registered. Go over the whole holdout without drop_last, each row once, "
-                f"and return the ids that `groups` was made of. Nothing was released or charged."
-            )
-        parts = sizes * (self.fineness // self.resolution)
-        # The mean of a group's rows, to the nearest level.
-        return GroupLevels((2 * sums[:-1] + parts) // (2 * parts), self.resolution)

@@ -95,7 +95,7 @@ class GroupedMean(BoundedMean):
         sums = super().accumulator(resolution, owner=owner, size=size, rank=rank, world=world)
         if isinstance(sums, GroupSums):
             sums.rank = rank
-        if owner[3:4] != ("guess",):
+        if "guess" not in owner[3:]:
             return sums
         rows = SummedLevels(sums.identity, resolution, lambda *given: self._read(*given)[0])
         rows.owner, rows.world, rows.size, rows.limit = owner, world, size, sums.limit

@@ -42,6 +42,7 @@ class Grouping:
             )
         self.numbers = torch.from_numpy(numbers)
         self.sizes = torch.bincount(self.numbers)
+        self.smallest, self.largest = int(self.sizes.min()), int(self.sizes.max())
         self._digest = hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
         self._on: dict[tuple[torch.device, str], Tensor] = {}
 
@@ -55,17 +56,12 @@ class Grouping:
         """The number of rows in all."""
         return len(self.numbers)
 
-    @property
-    def largest(self) -> int:
-        """The number of rows of the largest group."""
-        return int(self.sizes.max())
-
     def identity(self) -> dict[str, Any]:
         """Return the facts that the ledger stores and compares."""
         return {
             "count": self.count,
             "rows": self.rows,
-            "fewest": int(self.sizes.min()),
+            "fewest": self.smallest,
             "most": self.largest,
             "digest": self._digest,
         }

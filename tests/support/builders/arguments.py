@@ -53,6 +53,7 @@ SMALL = (0.05, 0.01, 0.1, 0.5, 1e-6, 1e-300)
 POSITIVE = (1.0, 0.5, 0.1, 2.0, 10.0, 1e-6, 1e3, 1e-300, 1e300)
 WHOLE = (1, 2, 3, 10, 50, 1000, 10**6)
 HUGE = (1, 2, 50, 1000, 10**6, 10**9, 10**15, 2**62)
+LABELS_OF_ROWS = [i % 10 for i in range(50)]
 
 
 def one_of(*choices):
@@ -161,6 +162,7 @@ BY_NAME = {
     "num_outputs": one_of(1, 3),
     "num_parts": one_of(1, 2, 20, 250, 1000),
     "num_workers": one_of(0),
+    "obj": one_of({"depth": 3}, [1, 2.5, None], np.ones(3), "text", b"bytes", {1, 2}, len),
     "on_exhausted": one_of("raise", "freeze", "stop", "abstain"),
     "optimizer": one_of(functools.partial(torch.optim.SGD, lr=0.1)),
     "order": one_of(1.5, 2.0, 64.0, 1.0 + 1e-9, 1e6),
@@ -252,6 +254,8 @@ BY_NAME = {
 }
 # Where a name means something else: "function:parameter".
 BY_PLACE = {
+    "Ratio:numerator": lambda g: g.choice((th.ZeroOne(), th.BoundedMean(-1.0, 5.0))),
+    "Ratio:denominator": lambda g: g.choice((th.ZeroOne(), th.BoundedMean(1.0, 9.0))),
     "ReusableHoldout:statistics": lambda g: {"val_acc": th.ZeroOne()},
     "ReusableHoldout.open:arguments": lambda g: {
         "name": "val",
@@ -262,9 +266,15 @@ BY_PLACE = {
     },
     "ReusableHoldout:name": fresh_name,
     "ReusableHoldout.release:sums": lambda g: sums_of(g.receiver, correct(g.randrange(51))),
+    "ReusableHoldout.ask:guess": one_of(0.5, 0.0, np.float32(1.0)),
+    "ReusableHoldout.ask:values": lambda g: g.choice(
+        (correct(g.randrange(51)), correct(20).numpy(), correct(20).tolist())
+    ),
     "ReusableHoldout.release_all:sums": lambda g: {"val_acc": sums_of(g.receiver, correct(30))},
     "Run.evaluate:sums": lambda g: {
-        "val_acc": sums_of(g.receiver.holdout, correct(g.randrange(51)))
+        "val_acc": g.choice(
+            (sums_of(g.receiver.holdout, correct(g.randrange(51))), correct(20).numpy())
+        )
     },
     "Run.evaluate:step": one_of(None, "epoch 1"),
     "Run:access": one_of(None),
@@ -283,11 +293,16 @@ BY_PLACE = {
     "ReusableHoldout.challenge:folder": one_of(None),
     "ReusableHoldout.close:exact": one_of(None),
     "HoldoutGuard:stop": one_of(None),
+    "HoldoutGuard:step": one_of(None),
+    "LoggedMean:kind": one_of("mean", "zero_one"),
+    "LoggedMean:batch_size": one_of(None, 10),
+    "LoggedMean:ranks": one_of(1, 2),
     "HoldoutGuard:keep": one_of(None),
     "Patience:statistic": one_of("val_acc"),
     "Closing.best_of:run": one_of(None, 1),
     "Closing.curve:run": one_of(None, 1),
     "Closing.load_best:run": one_of(None, 1),
+    "Ratio.levels:arguments": lambda g: (correct(20), correct(20)),
     "CrossEntropy.levels:arguments": lambda g: (
         torch.zeros(5, 3),
         torch.zeros(5, dtype=torch.int64),
@@ -386,6 +401,13 @@ BY_PLACE = {
     "split:display": one_of(0.2, 0.5),
     "split:vault": one_of(None, 0.3),
     "split:groups": one_of(None, "records"),
+    "GroupedMean:groups": one_of(LABELS_OF_ROWS, torch.tensor(LABELS_OF_ROWS), list("ababc")),
+    "Blockwise:groups": one_of(None, LABELS_OF_ROWS),
+    "Blockwise:select": one_of(None, 0, "map"),
+    "CrossEntropy:reduce": one_of(None, "mean"),
+    "CrossEntropy:class_dim": one_of(1, -1),
+    "CrossEntropy:ignore_index": one_of(-100, 0),
+    "ZeroOne:threshold": one_of(0.0, 0.5),
     "overlap:first": one_of(PAIRS, [1, 2, 3], th.fingerprint([1, 2, 3])),
     "overlap:second": one_of(PAIRS, [2, 3, 4], th.fingerprint([2, 3])),
     "kl_answer_interval:answer": one_of(0.0, 0.3, 1.0),
