@@ -142,6 +142,7 @@ def raw_values(model, rows, task):
         right = (hits * counts).sum(1) / counts.sum(1).clamp(min=1)
         numbers["loss"], numbers["accuracy"] = per_sequence.mean(), right.mean()
         numbers["token loss"] = (losses * counts).sum() / counts.sum()
+        numbers["token accuracy"] = (hits & counts).sum() / counts.sum()
     for start in range(0, len(rows), 10):
         part = slice(start, start + 10)
         numbers[f"batch {start}"] = model(rows.ids[part], labels=rows.labels[part]).loss
