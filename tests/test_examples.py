@@ -205,6 +205,8 @@ def test_examples_are_all_tested():
     known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
     known |= {"nearest_neighbours.py"}
     known |= {"train.py", "train_private.py"}  # in test_configs.py
+    known |= {"train_unedited.py"}  # there too
+    known |= {"train_hydra.py"}  # in test_hydra.py
     known |= {"sealed_stopping.py", "display_runs.py"}
     known |= {"optuna_sweep.py", "ray_sweep.py", "ddp.py"}
     assert set(EXAMPLES) == known
@@ -227,5 +229,5 @@ def test_the_index_lists_every_example():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith("train")])
 def test_help_keeps_the_lines(name):
-    """``train*.py`` are LightningCLIs, with a help of their own."""
+    """``train*.py`` are LightningCLIs and Hydra's, with a help of their own."""
     assert f"\n    python examples/{name}" in run(name, "--help")

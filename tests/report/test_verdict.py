@@ -222,6 +222,16 @@ class TestCertificate:
             for sentence in not_promised(found)
         )
 
+    def test_batches_that_are_logged_are_said(self):
+        logged = th.LoggedMean(0.0, 1.0, batch_size=250)
+        holdout = large(statistics={"val_acc": th.ZeroOne(), "val_loss": logged})
+        ask(holdout, 8000, "a")
+        assert any(
+            "val_loss is a mean over logged batches of 250 examples, counted as 80 units" in said
+            and "privacy counts per batch" in said
+            for said in not_promised(report_of(holdout))
+        )
+
 
 class TestBest:
     def test_is_a_release_with_its_interval(self):

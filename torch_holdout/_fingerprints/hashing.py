@@ -61,7 +61,7 @@ def without_addresses(text: str) -> str:
 
 
 def _class_name(value: Any) -> str:
-    """Return a class's name; of a partial that Hydra has made, a class of its own, Python's."""
+    """Return the name of a class; for the one that Hydra has for partials, that of Python's."""
     kind = type(value)
     of_hydra = issubclass(kind, functools.partial) and kind.__module__.startswith("hydra.")
     return (functools.partial if of_hydra else kind).__qualname__

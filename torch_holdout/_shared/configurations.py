@@ -16,7 +16,8 @@ def plain(value: Any) -> Any:
     Example:
         >>> import torch_holdout as th
         >>> from omegaconf import OmegaConf
-        >>> given = OmegaConf.create({"val_loss": th.BoundedMean(0.0, 5.0)})
+        >>> given = OmegaConf.create({}, flags={"allow_objects": True})  # as Hydra does
+        >>> given.val_loss = th.BoundedMean(0.0, 5.0)
         >>> given
         {'val_loss': {'low': 0.0, 'high': 5.0, 'mode': 'min', 'per_example': None}}
         >>> plain(given)
@@ -31,7 +32,7 @@ def plain(value: Any) -> Any:
         return [plain(part) for part in value]
     parts = {key: plain(value[key]) for key in value}
     kind = omegaconf.OmegaConf.get_type(value)
-    if not (isinstance(kind, type) and is_dataclass(kind)):
+    if not isinstance(kind, type) or not is_dataclass(kind):
         return parts
     accepted = inspect.signature(kind).parameters
     return kind(**{name: part for name, part in parts.items() if name in accepted})

@@ -211,7 +211,9 @@ class AccountReading:
         """What the account's claims assume, by the units of its statistics."""
         statistics = self._registered.statistics
         groups = {name: own.units for name, own in statistics.items() if own.counts_groups}
-        return assumptions_about(groups, others=len(statistics) - len(groups))
+        sizes = {name: own.content.get("batch_size") for name, own in statistics.items()}
+        batches = {name: size for name, size in sizes.items() if isinstance(size, int)}
+        return assumptions_about(groups, len(statistics) - len(groups), batches)
 
     def said(self, mechanism: Sealed) -> Said:
         """Return what runs and symbols have said so far."""

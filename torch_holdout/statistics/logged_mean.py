@@ -11,7 +11,7 @@ from torch_holdout._shared.tensors import is_plain
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.statistics.base import Mode, Statistic
-from torch_holdout.statistics.sealed_sums import SealedSums, SummedLevels, _added
+from torch_holdout.statistics.sealed_sums import SealedSums, SummedLevels, WeightedLevels
 
 Kind = Literal["mean", "zero_one"]
 _FINER = 2  # a batch's mean has twice the levels, so that both roundings stay within half a level
@@ -112,15 +112,16 @@ class LoggedMean(Statistic):
 
     def batches(self, size: int) -> int:
         """Return how many batches all ranks have together; of single examples if they count."""
+        require_whole("size", size, 1, 2**40)
         if self.batch_size is None:
             return size
         return self.ranks * -(-self._own(size) // self.batch_size)
 
-    def expected(self, size: int, seen: int) -> int | None:
+    def _expected(self, size: int, seen: int) -> int | None:
         """Return how many examples the batch after ``seen`` ones has; None if any number will do.
 
         Example:
-            >>> LoggedMean(0.0, 1.0, batch_size=50).expected(size=120, seen=100)
+            >>> LoggedMean(0.0, 1.0, batch_size=50)._expected(size=120, seen=100)
             20
         """
         if self.batch_size is None:
@@ -161,9 +162,8 @@ class LoggedMean(Statistic):
                 f"as the units, but there are {world}. {_CHARGED}"
             )
         sums = super().accumulator(resolution, owner=owner, size=size, rank=rank, world=world)
-        if isinstance(sums, LoggedLevels) and not guess:
+        if isinstance(sums, WeightedLevels) and not guess:
             sums.finer = _FINER
-            sums.is_registered = size is not None
         # Ranks that have a part each would have other batches than those registered, or repeat an
         # example in a mean. Only equal copies of everything are taken then.
         divided = self.ranks == world if self.batch_size is not None else not (size or 0) % world
@@ -194,10 +194,17 @@ class LoggedMean(Statistic):
     def _empty(self, resolution: int) -> SealedSums:
         if self.batch_size is None:
             return SummedLevels(self.identity(), resolution, self._counted)
-        return LoggedLevels(self.identity(), resolution, self)
+        return WeightedLevels(self.identity(), resolution, self._weighted)
 
-    def _mean_levels(self, value: Tensor, levels: int) -> Tensor:
-        return self._quantise(value.reshape(1), levels)
+    def _weighted(
+        self, arguments: tuple[Any, ...], named: dict[str, Any], sums: WeightedLevels
+    ) -> tuple[Tensor, int]:
+        """Return the level of a batch and its size; of the holdout's it must be registered."""
+        value, examples = batch_of(arguments, named)
+        registered = sums.finer == _FINER and sums.size is not None
+        if registered and examples != self._expected(sums.size or 0, sums._seen):
+            raise other_batches(self)
+        return self._quantise(value.reshape(1), sums.finer * sums.resolution), examples
 
     def _counted(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Any:
         """Return a level for each example of a batch: as many right ones as its mean says."""
@@ -211,40 +218,14 @@ class LoggedMean(Statistic):
         return (torch.arange(examples, device=right.device) < right).to(torch.int64) * resolution
 
 
-@final
-class LoggedLevels(SealedSums):
-    """The sum of batches' levels, each times its batch's size."""
-
-    __slots__ = ("_statistic", "finer", "is_registered")
-
-    def __init__(self, identity: dict[str, Any], resolution: int, statistic: LoggedMean) -> None:
-        super().__init__(identity, resolution)
-        self._statistic = statistic
-        self.finer = 1
-        self.is_registered = False  # whether batches must have their registered size
-
-    def update(self, *arguments: Any, **named: Any) -> None:
-        """Add one batch: its mean and its size. Reads nothing back."""
-        value, examples = batch_of(arguments, named)
-        if self.is_registered and self.size is not None:
-            expected = self._statistic.expected(self.size, self._seen)
-            if examples != expected:
-                raise other_batches(self._statistic)
-        largest = self.finer * self.resolution
-        level = self._statistic._mean_levels(value, largest).clamp(0, largest).sum()
-        kept = self._keep(examples)
-        if kept < examples:
-            self._beyond = _added(self._beyond, level * (examples - kept))
-        self._sealed = _added(self._sealed, level * kept)
-
-
 def batch_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, int]:
     """Return the mean and the size of a batch that ``update(mean, batch_size)`` was called with."""
     given = dict(zip(("mean", "batch_size"), arguments, strict=False)) | named
     value, examples = given.get("mean"), given.get("batch_size")
     if isinstance(value, int | float):
         value = torch.tensor(float(value), dtype=torch.float64)
-    if len(given) != 2 or not isinstance(value, Tensor) or not is_one_number(value):
+    two = len(given) == len(arguments) + len(named) == 2
+    if not two or not isinstance(value, Tensor) or not is_one_number(value):
         raise InvalidArgumentError(
             "Expected `update(mean, batch_size)`: one number, the mean of a batch, and how many "
             f"examples it has, but got others. {_CHARGED}"

@@ -143,6 +143,35 @@ class SummedLevels(SealedSums):
 
 
 @final
+class WeightedLevels(SealedSums):
+    """The sum of batches' levels, each times its batch's size.
+
+    ``finer`` is how many levels a batch has for each one of the resolution.
+    """
+
+    __slots__ = ("_weighted", "finer")
+
+    def __init__(
+        self,
+        identity: dict[str, Any],
+        resolution: int,
+        weighted: Callable[[tuple[Any, ...], dict[str, Any], "WeightedLevels"], tuple[Tensor, int]],
+    ) -> None:
+        super().__init__(identity, resolution)
+        self._weighted = weighted
+        self.finer = 1
+
+    def update(self, *arguments: Any, **named: Any) -> None:
+        """Add one batch. Works on any device and reads nothing back."""
+        levels, examples = self._weighted(arguments, named, self)
+        level = levels.clamp(0, self.finer * self.resolution).sum()
+        kept = self._keep(examples)
+        if kept < examples:
+            self._beyond = _added(self._beyond, level * (examples - kept))
+        self._sealed = _added(self._sealed, level * kept)
+
+
+@final
 class BufferedRows(SealedSums):
     """Rows kept on the device until the pass is over, for a statistic that needs them together.
 

@@ -101,8 +101,9 @@ class DataCheck:
             require_other_hashes(self._holdout, reading, read(other), refusal)
         except UnreadableDataError as reason:
             # Whatever is shown of the holdout's records would publish its mean.
-            which = {_own_guess: "A guess loader's", _displayed: "A public loader's"}
-            whose = which.get(refusal, "Another")
+            whose = "Another"
+            if refusal in (_own_guess, _displayed):
+                whose = f"A {'guess' if refusal is _own_guess else 'public'} loader's"
             what = f"{whose} dataset was not compared with the holdout's: {reason}"
             self._say(what, logging.WARNING)
 

@@ -305,12 +305,14 @@ class _Replacement:
     """A method put on an instance. Copies of the instance get their own plain method back."""
 
     def __init__(self, origin: Any, name: str, function: Callable[..., Any]) -> None:
+        original = getattr(origin, name)
+        # Lightning looks at the signature through __wrapped__. First: what is replaced may be
+        # another replacement, whose own attributes are copied.
+        functools.update_wrapper(self, original)
         self._origin = origin
         self._name = name
         self._function = function
-        self._original = getattr(origin, name)
-        # Lightning looks at the signature through __wrapped__.
-        functools.update_wrapper(self, self._original)
+        self._original = original
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = [args, kwargs]

@@ -48,7 +48,7 @@ class LoggedStep:
         self._all = len(self._means) == len(statistics)
         self._metrics = metrics if self._means else {}
         self._before: list[tuple[Metric, dict[str, Any]]] = []
-        self._rows = rows
+        self._examples = rows
         self._batch_size = batch_size
         self._taken: dict[str, tuple[Tensor, int]] = {}
         self._sources: set[int] = set()
@@ -143,7 +143,7 @@ class LoggedStep:
 
     def _size(self, name: str, given: Any) -> int:
         size = self._batch_size() if given is None else given
-        rows = self._rows
+        rows = self._examples
         if size is None and rows is not None and len(rows) == 1:
             return rows[0]
         if isinstance(size, int) and size > 0 and (rows is None or size in rows):

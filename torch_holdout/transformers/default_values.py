@@ -42,14 +42,15 @@ def require_known(statistics: Mapping[str, Statistic]) -> None:
 
 
 def default_values(
-    statistics: Mapping[str, Statistic], prediction: EvalPrediction, *, shifts: bool
+    statistics: Mapping[str, Statistic], prediction: EvalPrediction, *, shifts: bool | None
 ) -> dict[str, Any]:
     """Return the values of a batch: of classes, or of tokens averaged over each sequence.
 
     Args:
         statistics: The registered ones.
         prediction: Logits and labels of a batch. Labels of -100 count nowhere.
-        shifts: Whether token i is the label of position i - 1, as in a causal language model.
+        shifts: Whether token i is the label of position i - 1, as in a causal language model; None
+            if that is not known.
 
     Example:
         >>> import torch_holdout as th
@@ -65,6 +66,12 @@ def default_values(
             f"Expected logits [B, C] with classes [B], or [B, T, C] with [B, T], but got "
             f"{counted(logits.ndim, 'dimension')} with {counted(labels.ndim, 'dimension')} "
             f"({labels.dtype}). {_INSTEAD}. Nothing was charged."
+        )
+    if labels.ndim == 2 and shifts is None:
+        raise InvalidArgumentError(
+            f"Expected a model of a known kind, because its labels are of tokens, and whether they "
+            f"belong to their own position or to the one before is not known. {_INSTEAD}. Nothing "
+            f"was charged."
         )
     if labels.ndim == 2 and shifts:
         logits, labels = logits[:, :-1], labels[:, 1:]
@@ -102,7 +109,7 @@ def _values(name: str, statistic: Statistic, logits: Tensor, labels: Tensor) -> 
     counted_tokens = labels != IGNORED
     totals = torch.where(counted_tokens, right, 0.0).sum(1)
     tokens = counted_tokens.sum(1)
-    if getattr(statistic, "takes_pairs", False):
+    if statistic.identity()["kind"] == "ratio":
         return totals, tokens
     return totals / tokens.clamp(min=1)  # a sequence without labels has a value of 0
 

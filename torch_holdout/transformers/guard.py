@@ -199,6 +199,7 @@ class TrainerGuard:
     def takes(self, loader: Any) -> bool:
         """Whether a loader is the holdout's; raise if it is, and the caller expects another."""
         if self._route == "holdout":
+            self._route = None  # callbacks come before the evaluation ends
             return True
         dataset = getattr(loader, "dataset", None)
         if self._route is None or self.data.is_own(dataset):

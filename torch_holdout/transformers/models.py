@@ -1,13 +1,26 @@
 """The model of a pass: prepared as the ``Trainer`` prepares it, the same on every process."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+)
 
 from torch_holdout._shared.distributed import rank_and_world
+
+# Models whose labels belong to their own positions.
+_ALIGNED = (
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+)
 
 
 def evaluated_model(trainer: Any) -> nn.Module:
@@ -30,10 +43,26 @@ def evaluated_model(trainer: Any) -> nn.Module:
     return model
 
 
-def shifts_labels(trainer: Any) -> bool:
-    """Whether a label belongs to the position before it, as in a causal language model."""
-    known = getattr(trainer, "_loss_shifts_labels", None)
-    if known is not None:
-        return bool(known)
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    return type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+def shifts_labels(model: nn.Module) -> bool | None:
+    """Whether a label belongs to the position before it, as in a causal language model.
+
+    None if neither its class nor a base of it is one that transformers lists.
+
+    Example:
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> config = GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=9, n_positions=4)
+        >>> shifts_labels(GPT2LMHeadModel(config)), shifts_labels(nn.Linear(1, 1))
+        (True, None)
+    """
+    adapted = getattr(model, "get_base_model", None)  # of an adapter around it
+    known = model if adapted is None else adapted()
+    names = {base.__name__ for base in type(known).__mro__}
+    if names & _names(_ALIGNED):
+        return False
+    return True if names & _names((MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,)) else None
+
+
+def _names(tables: tuple[Mapping[str, Any], ...]) -> set[str]:
+    """Return the classes of some tables; an entry may be several."""
+    entries = (entry for table in tables for entry in table.values())
+    return {name for each in entries for name in ((each,) if isinstance(each, str) else each)}

@@ -91,7 +91,7 @@ def _evaluate(guard: "TrainerGuard", loader: Any, ignore_keys: list[str] | None)
 def _step(guard: "TrainerGuard", model: Any, ignore_keys: list[str] | None) -> Step:
     """Return what turns a batch into per-example values: the user's code, as evaluations run it."""
     trainer, values = guard.trainer, guard.values
-    statistics, shifts = guard.holdout.statistics, shifts_labels(trainer)
+    statistics, shifts = guard.holdout.statistics, shifts_labels(guard.face.lightning_module)
 
     def run(batch: Any) -> Any:
         with torch.no_grad():

@@ -183,7 +183,8 @@ def _readers(trainer: Any) -> list[str]:
     found = {
         "load_best_model_at_end": args.load_best_model_at_end,
         "save_strategy='best'": args.save_strategy == SaveStrategy.BEST,
-        f"lr_scheduler_type={str(args.lr_scheduler_type)!r}": args.lr_scheduler_type in _READERS,
+        f"lr_scheduler_type={SchedulerType(args.lr_scheduler_type).value!r}": args.lr_scheduler_type
+        in _READERS,
         "metric_for_best_model": args.metric_for_best_model is not None,
     }
     readers = [name for name, reads in found.items() if reads]

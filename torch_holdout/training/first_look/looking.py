@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._noise.generators import GeneratorStates
+from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError
 from torch_holdout.training.first_look.marking import (
     Finding,
@@ -97,6 +98,7 @@ def _attempt(run: Callable[[Any], Any], marked: Any) -> tuple[Any, str, HoldoutE
         with _eager(), MarkedFactories():
             output = run(marked)
     except HoldoutError as error:
+        empty_frames(error)  # which keep marked values alive, each of which would be looked for
         return None, "", error
     except Exception as error:
         return None, f"{_RAISED} {type(error).__name__} on marked tensors", None
