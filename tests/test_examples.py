@@ -33,6 +33,17 @@ def test_plain_loop_continues_its_ledger(tmp_path):
     assert "asked 3 times" in second
 
 
+def test_any_framework_repeats_itself_in_another_process(tmp_path):
+    ledger = str(tmp_path / "holdout.db")
+    first = run("any_framework.py", "--ledger", ledger)
+    assert first.count(" release ") >= 1
+    second = run("any_framework.py", "--ledger", ledger)
+    assert second.count(" repeat ") == 6  # th.digest names a model by its content
+    closed = [printed.split("best: ")[0] for printed in (first, second)]
+    assert closed[0] == closed[1]
+    assert closed[0].count("[0.") == 6
+
+
 def test_early_stopping_continues_its_ledger(tmp_path):
     ledger = str(tmp_path / "holdout.db")
     assert "asked 4 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "2")
@@ -194,6 +205,7 @@ def test_examples_are_all_tested():
     known |= {"blockwise_auroc.py", "private_prediction.py", "sensitive_records.py"}
     known |= {"nearest_neighbours.py"}
     known |= {"train.py", "train_private.py"}  # in test_configs.py
+    known |= {"train_hydra.py"}  # in test_hydra.py
     known |= {"sealed_stopping.py", "display_runs.py"}
     known |= {"optuna_sweep.py", "ray_sweep.py", "ddp.py"}
     assert set(EXAMPLES) == known
@@ -216,5 +228,5 @@ def test_the_index_lists_every_example():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith("train")])
 def test_help_keeps_the_lines(name):
-    """``train*.py`` are LightningCLIs, with a help of their own."""
+    """``train*.py`` are LightningCLIs and Hydra's, with a help of their own."""
     assert f"\n    python examples/{name}" in run(name, "--help")

@@ -73,11 +73,11 @@ def problems(folder, undisturbed):
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_kills_at_every_moment(tmp_path, moment, undisturbed):
-    """The first one, one that is kept, one that is not: before its file, before and after commit.
+    """The first, one kept, one not kept, the last: before its file, before and after commit.
 
     Before the commit its file is there and the ledger does not name it; after it both files are.
     """
-    for number in (0, 3, 4):
+    for number in (0, 3, 4, 7):
         process = start(tmp_path, (moment, number))
         process.join(120)
         assert process.exitcode == -signal.SIGKILL

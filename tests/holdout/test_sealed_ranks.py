@@ -1,23 +1,17 @@
 """Two real gloo ranks in a sealed run: one decision, one event a pass, no rank left waiting."""
 
-import datetime
-import os
-import socket
 from dataclasses import astuple
-from multiprocessing import get_context
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch_holdout as th
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger.verify import verify
 
 from support.builders.sealed_logs import events_of
+from support.machines.ranks import on_two_ranks
 
 pytestmark = pytest.mark.integration
-context = get_context("forkserver")
-context.set_forkserver_preload(["torch_holdout.holdout.door", "torch"])
 SIZE = 21
 ERRORS = [12, 9, 5, 7, 5, 6, 1]  # stops at pass 6: the tie at pass 5 is no improvement
 
@@ -32,34 +26,6 @@ def account(url):
         url, name="val", size=SIZE, statistics={"err": th.BoundedMean(0.0, 1.0)},
         mechanism=th.Sealed(evaluations=10), budget=1,
     )  # fmt: skip
-
-
-def joined(rank, port, results, scenario, url):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    wait = datetime.timedelta(seconds=60)
-    dist.init_process_group("gloo", rank=rank, world_size=2, timeout=wait)
-    try:
-        results.put((rank, scenario(rank, url)))
-    finally:
-        dist.destroy_process_group()
-
-
-def on_two_ranks(scenario, url):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    results = context.Queue()
-    processes = [
-        context.Process(target=joined, args=(rank, port, results, scenario, url))
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    found = dict(results.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
-    return [found[rank] for rank in range(2)]
 
 
 def sums_of(holdout, rank, errors):

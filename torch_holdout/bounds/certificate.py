@@ -15,12 +15,12 @@ from torch_holdout.bounds.brackets import (
     bracket_anytime,
     bracket_planned,
     falling_sequences,
-    hoeffding_tolerance,
     kl_answer_interval,
     monotone_sequences,
 )
 from torch_holdout.bounds.channels import Channel
 from torch_holdout.bounds.private_answers import THEOREMS, PrivateAnswers, best_theorem
+from torch_holdout.bounds.ratios import MAY_BE_ZERO, covers_ratios, zero_denominators
 
 Kind = Literal["release", "guess"]
 SMALLEST_FAILURE = 1e-100
@@ -63,6 +63,7 @@ class Certificate:
         assumptions: What must be true.
         one_sided_guesses: Whether guesses are a Ladder's.
         sealed: Whether the values are those that closing will show, and none is shown yet.
+        unclaimed: Ratios whose denominator may be 0: nothing is claimed of them before closing.
 
     Example:
         >>> import torch_holdout as th
@@ -83,6 +84,7 @@ class Certificate:
     assumptions: tuple[str, ...]
     one_sided_guesses: bool = False
     sealed: bool = False
+    unclaimed: tuple[str, ...] = ()
 
     @property
     def vacuous(self) -> bool:
@@ -104,7 +106,9 @@ class Certificate:
             guess = self.user_guess_tolerance.get(name)
             also = "" if guess is None else f"; a returned guess {side}{up(guess)}"
             lines.append(f"  {name} +-{up(distance)}{also}")
-        if self.vacuous:
+        if self.unclaimed:
+            lines.append(f"  {', '.join(self.unclaimed)}: {MAY_BE_ZERO}.")
+        elif self.vacuous:
             lines.append("  That says nothing useful: a larger holdout or fewer releases help.")
         lines += [f"  theorem: {self.theorem}", f"  {self.covers}", "  assumes:"]
         return "\n".join(lines + [f"  - {assumption}" for assumption in self.assumptions])
@@ -187,6 +191,7 @@ def certify_transcript(
     guessed_after = min(transcript.releases, guessed_at - 1, transcript.budget - 1)
     others = f"guesses by {_counting(transcript.planned)}; " if theorem in THEOREMS else ""
     sequences = sequences_of(channels.values())
+    quotients = {n: c.quotient for n, c in channels.items() if c.quotient is not None}
     released: dict[str, float] = {}
     guessed: dict[str, float] = {}
     for channel in set(channels.values()):
@@ -204,9 +209,10 @@ def certify_transcript(
         failure=failure,
         releases=transcript.releases,
         theorem=theorem,
-        covers=others + COVERS,
+        covers=others + covers_ratios(COVERS, quotients),
         assumptions=ASSUMPTIONS,
         one_sided_guesses=any(c.rule == "improvement" for c in channels.values()),
+        unclaimed=zero_denominators(quotients),
     )
 
 
@@ -277,8 +283,9 @@ class _Claims:
         facts, channel = self.transcript, self.channel
         if kind == "release" and theorem in THEOREMS and facts.loss is not None:
             return _private_tolerance(channel, facts.budget, facts.loss, self.failure, theorem)
-        sampling = hoeffding_tolerance(self._bracket(position, before), channel.units)
-        return sampling + channel.quantisation + self._error(kind, position)
+        sampling = channel.sampling_error(self._bracket(position, before))
+        distance = sampling + self._error(kind, position)
+        return distance if channel.quotient is None else min(1.0, distance)
 
     def interval(
         self, kind: Kind, position: int, before: int, value: float, theorem: str
@@ -287,6 +294,9 @@ class _Claims:
         if kind == "release" and theorem in THEOREMS:
             distance = self.tolerance(kind, position, before, theorem)
             low, high = value - distance, value + distance
+        elif channel.quotient is not None:
+            bracket, error = self._bracket(position, before), self._error(kind, position)
+            low, high = channel.quotient_interval(value, error, bracket)
         else:
             low, high = kl_answer_interval(
                 value, self._error(kind, position), self._bracket(position, before), channel.units

@@ -7,6 +7,8 @@ from typing import Literal, final
 
 from torch_holdout._shared.checks import require_between, require_flag, require_number
 from torch_holdout._shared.formulas import formula
+from torch_holdout.bounds.brackets import hoeffding_tolerance
+from torch_holdout.bounds.ratios import Quotient
 
 
 @final
@@ -27,6 +29,7 @@ class Channel:
         mode: Which direction is better.
         low: The statistic's lower bound in the user's units.
         width: Its range in the user's units.
+        quotient: The bounds of a ratio and of its parts; None for a mean.
     """
 
     units: int
@@ -39,6 +42,7 @@ class Channel:
     mode: str = "min"
     low: float = 0.0
     width: float = 1.0
+    quotient: Quotient | None = None
 
     @property
     def levels(self) -> int:
@@ -54,6 +58,21 @@ class Channel:
     def quantisation(self) -> float:
         """The largest distance by which rounding examples to levels moves a mean."""
         return 0.5 / self.resolution
+
+    def sampling_error(self, bracket: float) -> float:
+        """Bound how far the holdout's value is from the population's, by the query's bracket."""
+        if self.quotient is not None:
+            return self.quotient.tolerance(bracket, self.units, self.resolution) / self.width
+        return hoeffding_tolerance(bracket, self.units) + self.quantisation
+
+    def quotient_interval(self, value: float, error: float, bracket: float) -> tuple[float, float]:
+        """Return a ratio's interval from an answer: the narrower, the nearer it is to 0."""
+        low, high = max(0.0, value - error), min(1.0, value + error)
+        if self.quotient is None:
+            return 0.0, 1.0
+        near = max(abs(self.low + self.width * end) for end in (low, high))
+        distance = self.quotient.tolerance(bracket, self.units, self.resolution, near) / self.width
+        return low - distance, high + distance
 
     def answer_errors(self, budget: int) -> Callable[[float], float]:
         """Return a bound on noise and rounding of all B answers, as a function of the failure."""

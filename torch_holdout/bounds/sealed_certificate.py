@@ -7,6 +7,7 @@ from torch_holdout._shared.checks import require_failure
 from torch_holdout._shared.formulas import formula
 from torch_holdout.bounds.brackets import hoeffding_tolerance
 from torch_holdout.bounds.certificate import ASSUMPTIONS, SMALLEST_FAILURE, Certificate
+from torch_holdout.bounds.ratios import Quotient, covers_ratios, zero_denominators
 from torch_holdout.bounds.sealed_runs import evaluation_bracket
 
 SEALED = "sealed runs: what was said, by its registered code, anytime"
@@ -28,6 +29,7 @@ def certify_sealed(
     *,
     units: Mapping[str, int],
     widths: Mapping[str, float],
+    quotients: Mapping[str, Quotient] | None = None,
     resolution: int,
     budget: int,
     evaluations: int,
@@ -35,8 +37,8 @@ def certify_sealed(
 ) -> Certificate:
     """Certify every evaluation so far; without any, a first run of as many as are planned.
 
-    What runs have said never becomes less, so what others have said by now is at least what they
-    had said at each evaluation.
+    ``quotients`` are those of the statistics that are ratios. What runs have said never becomes
+    less, so what others have said by now is at least what they had said at each evaluation.
 
     Example:
         >>> claim = certify_sealed(
@@ -59,8 +61,12 @@ def certify_sealed(
         )
         for run in asked or [RunFacts(1, evaluations, 0.0)]
     )
+    ratios = quotients or {}
     distances = {
-        name: hoeffding_tolerance(bracket, own) + 0.5 / resolution for name, own in units.items()
+        name: ratios[name].tolerance(bracket, own, resolution) / widths[name]
+        if name in ratios
+        else hoeffding_tolerance(bracket, own) + 0.5 / resolution
+        for name, own in units.items()
     }
     return Certificate(
         tolerance=max(distances.values()),
@@ -70,7 +76,8 @@ def certify_sealed(
         failure=float(failure),
         releases=sum(run.evaluations for run in asked),
         theorem=SEALED,
-        covers=COVERS,
+        covers=covers_ratios(COVERS, ratios),
         assumptions=ASSUMPTIONS,
         sealed=True,
+        unclaimed=zero_denominators(ratios),
     )

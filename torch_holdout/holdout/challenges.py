@@ -1,19 +1,17 @@
 """A challenge: values of each example go in, keep or revert comes out. One transaction each."""
 
 import logging
+import math
 import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, cast, final
+from typing import NamedTuple, cast, final
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._shared.checks import require_between, require_choice, require_instance
-from torch_holdout._shared.tracebacks import errors_by_type, without_trace
+from torch_holdout._shared.checks import require_between, require_choice
+from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.challenges import challenge_bracket, gain_low, sign_test_keeps
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.challenge_results import Challenge, challenge_of
@@ -45,7 +43,7 @@ from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.run_events import Sums
 from torch_holdout.mechanisms.sealed import Sealed
 from torch_holdout.statistics import BoundedMean, GroupedMean, Statistic, ZeroOne
-from torch_holdout.statistics.layouts import require_own_values
+from torch_holdout.statistics.arrays import as_tensor
 
 _LARGEST_SQUARES = 2**62
 _log = logging.getLogger("torch_holdout")
@@ -173,14 +171,15 @@ class _Challenger:
         """Decide, and record it; a query that was asked before repeats its answer."""
         contest, runs = self.contest, self.account.runs
         earlier = challenges_of(runs.symbols("challenge"))
+        incumbents = incumbents_after(earlier)
+        # What a killed process has left goes, also if this one only repeats.
+        self.kept.forget_all_but([query_mark(i.statistic, i.query) for i in incumbents.values()])
         for known in earlier:
             if known.asks_again(contest.statistic, query):
                 self._require_same(known)
                 return _Said(challenge_of(known, repeated=True), None, True)
         if runs.closed_at is not None:
             raise account_closed(self.access.registration.name)
-        incumbents = incumbents_after(earlier)
-        self.kept.forget_all_but([query_mark(i.statistic, i.query) for i in incumbents.values()])
         incumbent = incumbents.get(contest.statistic)
         before = None if incumbent is None else self.kept.read(contest.layout(incumbent.query))
         # The same work whatever will be decided: the challenger may be the next incumbent.
@@ -286,7 +285,7 @@ def _read(
     owner = owner_of(registration, access.ledger.address, name, "holdout")
     summed = plain.accumulator(contest.resolution, owner=owner, size=registration.size)
     summed.identity = own.identity()
-    tensor = _as_tensor(values)
+    tensor = as_tensor(values, missing=False if isinstance(own, ZeroOne) else math.nan)
     summed.update(tensor)
     asked = Question({name: summed}, query, {}, False)
     ranks = gather(registration, access.ledger.address, asked)
@@ -297,25 +296,4 @@ def _read(
         levels = plain.levels((tensor,), {}, contest.resolution)
     levels = levels.clamp(0, contest.resolution).cpu()
     key = evaluation_key(registration, reading.query)
-    return levels, Sums(reading.total, reading.squares), key
-
-
-def _as_tensor(values: object) -> Tensor:
-    """Return values of each example as a tensor; what they are is not looked at."""
-    require_instance("values", values, Tensor | np.ndarray)
-    if isinstance(values, Tensor):
-        return values
-    array = cast(NDArray[Any], values)
-
-    def refusal(failure: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"Expected `values` to be an array of booleans or numbers, but got one of "
-            f"{array.dtype} ({failure}). Nothing was charged."
-        )
-
-    def converted() -> Tensor:
-        if array.ndim == 1 and len(array) > 1 and not array.strides[0]:
-            require_own_values(torch.zeros(1).expand(len(array)))
-        return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))
-
-    return errors_by_type(converted, refusal)
+    return levels, reading.sums, key

@@ -182,6 +182,11 @@ def _require_sums(registration: Registration, owner: tuple[str, ...], sums: Seal
         )
 
 
+def other_rank_failed() -> HoldoutError:
+    """Return the error of a rank that could ask, where another could not."""
+    return HoldoutError("Another rank could not ask; nothing was released or charged.")
+
+
 def query_key(statistic: Statistic, query: str) -> str:
     """Return the key under which the ledger finds a query of a statistic again."""
     identity = sorted(before_zero_one(statistic.identity()).items())

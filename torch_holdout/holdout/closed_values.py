@@ -6,6 +6,7 @@ from itertools import accumulate
 
 from torch_holdout.bounds.certificate import position_bracket
 from torch_holdout.bounds.closing import closing_interval
+from torch_holdout.bounds.ratios import quotient_interval
 from torch_holdout.bounds.sealed_runs import evaluation_bracket
 from torch_holdout.errors import LedgerError
 from torch_holdout.holdout.challenge_results import said_challenges
@@ -16,7 +17,14 @@ from torch_holdout.holdout.run_checks import shows_exactly, sums_are_gone
 from torch_holdout.holdout.run_results import outcome_of
 from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.ledger.registration import StoredRegistration
-from torch_holdout.ledger.run_events import LIVE, StoredRun, Sums, run_mark
+from torch_holdout.ledger.run_events import (
+    LIVE,
+    RATIO_PARTS,
+    StoredRun,
+    Sums,
+    part_names,
+    run_mark,
+)
 from torch_holdout.ledger.sealed_runs import StoredClosing
 from torch_holdout.ledger.symbols import records_said
 from torch_holdout.mechanisms import Mechanism
@@ -112,8 +120,8 @@ def _sealed_values(
     for event in stored.evaluations:
         share, number = shares[event.run], event.evaluation
         for name in event.content["sums"]:
-            sums = stored.sums.get((event.run, number or 0, name))
-            if sums is None or share is None or number is None:
+            known = (event.run, number or 0, name) in stored.sums
+            if not known or share is None or number is None:
                 continue  # erased
             bracket = evaluation_bracket(
                 failure=failure,
@@ -124,7 +132,7 @@ def _sealed_values(
                 statistics=len(registered.statistics),
                 others=event.nats or 0.0,
             )
-            value = _value(name, registered, (event.run, number), sums, bracket)
+            value = _value(name, registered, stored, (event.run, number), bracket)
             yield replace(value, step=event.step)
 
 
@@ -137,8 +145,7 @@ def _live_values(
     share = failure / 2 if reading.mechanism.is_private() else failure
     for answer, before in zip(answers, releases, strict=False):
         name, position = answer.statistic, answer.position
-        sums = stored.sums.get((LIVE, position, name))
-        if sums is None:
+        if (LIVE, position, name) not in stored.sums:
             known = reading.interval(answer, before, share)
             yield ClosedValue(
                 run=LIVE,
@@ -153,33 +160,77 @@ def _live_values(
         bracket = position_bracket(
             reading.transcript, reading.channels, name, position, before, failure
         )
-        yield _value(name, registered, (LIVE, position), sums, bracket)
+        yield _value(name, registered, stored, (LIVE, position), bracket)
 
 
 def _value(
     name: str,
     registered: StoredRegistration,
+    stored: StoredClosing,
     where: tuple[int, int],
-    sums: Sums,
     bracket: float,
 ) -> ClosedValue:
     statistic, resolution = registered.statistics[name], registered.resolution
+    if statistic.is_ratio:
+        sums = [stored.sums[(*where, part)] for part in part_names(name)]
+        return _ratio(name, registered, where, sums, bracket)
+    own = stored.sums[(*where, name)]
     # A subclass may have units of its own, which are not examples.
     as_registered = statistic.units == registered.size or not statistic.counts_examples
     low, high = closing_interval(
         kind=statistic.interval_kind if as_registered else "blocks",
-        total=sums.total,
-        squares=sums.squares,
+        total=own.total,
+        squares=own.squares,
         units=statistic.units,
         resolution=resolution,
         bracket=bracket,
     )
-    mean = sums.total / (statistic.units * resolution)
+    mean = own.total / (statistic.units * resolution)
     width = statistic.high - statistic.low
     value, low, high = (statistic.low + width * x for x in (mean, low, high))
     run, evaluation = where
     return ClosedValue(
         run=run, evaluation=evaluation, statistic=name, value=value, low=low, high=high
+    )
+
+
+def _ratio(
+    name: str,
+    registered: StoredRegistration,
+    where: tuple[int, int],
+    sums: Sequence[Sums],
+    bracket: float,
+) -> ClosedValue:
+    """Return the quotient of two exact sums, in the quotient of their intervals."""
+    units, resolution = registered.statistics[name].units, registered.resolution
+    quotient, largest = registered.statistics[name].quotient, units * resolution
+    run, evaluation = where
+    parts = []
+    for called, part, own in zip(
+        RATIO_PARTS, (quotient.numerator, quotient.denominator), sums, strict=True
+    ):
+        low, high = part.interval(own.total, own.squares, units, resolution, bracket)
+        value = float(part.exact(own.total, largest))
+        parts.append(
+            ClosedValue(
+                run=run,
+                evaluation=evaluation,
+                statistic=f"{name} {called}",
+                value=value,
+                low=low,
+                high=high,
+            )
+        )
+    above, below = ((part.low, part.high) for part in parts)
+    low, high = quotient_interval(above, below, quotient.low, quotient.high)
+    return ClosedValue(
+        run=run,
+        evaluation=evaluation,
+        statistic=name,
+        value=quotient.value(sums[0].total, sums[1].total, largest),
+        low=low,
+        high=high,
+        parts=tuple(parts),
     )
 
 

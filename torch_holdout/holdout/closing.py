@@ -33,6 +33,8 @@ class ClosedValue:
         high: Its upper end.
         exact: Whether the value is the holdout's own.
         step: The step of the training loop, if the run told it.
+        parts: Of a ratio, its numerator and its denominator; their intervals hold at once with its
+            own.
     """
 
     run: int
@@ -43,6 +45,7 @@ class ClosedValue:
     high: float
     exact: bool = True
     step: str | None = None
+    parts: tuple["ClosedValue", ...] = field(default=(), repr=False)
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -200,6 +203,10 @@ class Closing:
         winner = self.best
         if winner is not None:
             yield f"  best: {_place(winner)}, {winner.statistic} {_interval(winner)}"
+            if winner.parts:
+                yield "    the quotient of " + " and ".join(
+                    f"{part.statistic} {_interval(part)}" for part in winner.parts
+                )
             for other in self.not_told_apart()[1:]:
                 yield f"  not told apart: {_place(other)}, {_interval(other)}"
             many = f"all {len(self.values):,} intervals hold at once"

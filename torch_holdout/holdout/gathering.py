@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,11 +12,13 @@ from torch import Tensor
 
 from torch_holdout._fingerprints.weights import LANES, WeightsFingerprint
 from torch_holdout._shared.distributed import gathered, share_of
-from torch_holdout.errors import HoldoutError, PartialPassError, WeightsChangedError
-from torch_holdout.holdout.checks import Question
+from torch_holdout.errors import PartialPassError, WeightsChangedError
+from torch_holdout.holdout.checks import Question, other_rank_failed
 from torch_holdout.holdout.columns import Columns, guess_columns, holdout_columns
 from torch_holdout.holdout.groups import GroupLevels, group_levels
 from torch_holdout.holdout.registration import Registration
+from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.run_events import Sums, part_names
 from torch_holdout.statistics import SealedSums
 from torch_holdout.statistics.group_sums import GroupSums
 
@@ -44,7 +47,7 @@ class RankRow:
     """The numbers that one rank sends. The fields are the wire format, in this order.
 
     Attributes:
-        holdout: For each statistic that is asked, the holdout's count.
+        holdout: For each statistic that is asked, the holdout's count; of a ratio, two.
         guess: For each, the count of training examples; zeros where there is none.
         lanes: The weights' content before the pass; zeros for a query by text.
         confirm: The same after the pass.
@@ -76,7 +79,7 @@ class RankRow:
 
     @classmethod
     def unpack(cls, numbers: Sequence[int], statistics: int) -> "RankRow":
-        """Read back what ``pack`` has laid out for that many statistics."""
+        """Read back what ``pack`` has laid out for that many statistics, or parts of them."""
         rest = iter(numbers)
         row = cls(
             holdout=tuple(Count(*islice(rest, _COUNTED)) for _ in range(statistics)),
@@ -99,6 +102,12 @@ class Reading:
     guess: Fraction | None
     query: str
     squares: int | None = None  # the sum of squared levels, where it is kept
+    parts: tuple[Sums, ...] = ()  # of a ratio, whose total is the quotient
+
+    @property
+    def sums(self) -> Sums:
+        """What is kept until closing."""
+        return Sums(self.total, self.squares, self.parts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,7 +119,8 @@ class Gathered:
     # For statistics that need order: all examples of the holdout, and of the guess.
     columns: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
     groups: Mapping[str, GroupLevels] = field(default_factory=dict)  # of means over groups
-    copied: Collection[str] = ()  # those of which every rank has all rows
+    copied: Collection[str] = ()  # sums of which every rank has all rows
+    ratios: Collection[str] = ()  # those of the statistics that have two sums
 
     @property
     def failed(self) -> bool:
@@ -127,6 +137,11 @@ class Gathered:
     def lanes(self) -> list[int]:
         """The weights' content, as the first rank has seen it."""
         return list(self.rows[0].lanes)
+
+    @cached_property
+    def sums(self) -> list[str]:
+        """The names of the sums: those of the statistics, of a ratio those of its parts."""
+        return [sum_name for name in self.names for sum_name in self._sums_of(name)]
 
     def total(self, name: str) -> int:
         """Return the holdout's sum of levels: over all ranks, or of one of equal copies."""
@@ -182,15 +197,19 @@ class Gathered:
 
     def guess(self, name: str, resolution: int) -> Fraction | None:
         """Return the normalised mean of the training examples, if a rank has some."""
-        place = self.names.index(name)
-        counts = [row.guess[place] for row in self.rows]
-        largest = sum(count.kept for count in counts) * resolution
-        return Fraction(sum(count.total for count in counts), largest) if largest else None
+        total, largest = self._guessed(name, resolution)
+        return Fraction(total, largest) if largest else None
 
     def reading(self, name: str, registration: Registration, asked: Question) -> Reading:
         """Return one statistic's value and guess; here the metric of blocks is computed."""
         statistic, levels = registration.statistic(name), registration.levels
-        total, guess = self.total(name), self.guess(name, levels)
+        squares: int | None = None
+        parts: tuple[Sums, ...] = ()
+        if name in self.ratios:
+            total, guess, parts = self._divided(name, registration)
+        else:
+            total = statistic.settled(self.total(name), registration.size, levels)
+            guess, squares = self.guess(name, levels), self.squares(name)
         given = asked.guesses.get(name)
         if guess is None and given is not None and not isinstance(given, SealedSums):
             guess = Fraction(min(max(statistic.to_normalised(float(given)), 0.0), 1.0))
@@ -200,14 +219,35 @@ class Gathered:
             if training:
                 largest = registration.units(name) * levels
                 guess = Fraction(statistic.total(training, levels), largest)
-        squares = self.squares(name)
         if name in self.groups:
             total, squares = self.groups[name].total, self.groups[name].squares
         query = asked.query if isinstance(asked.query, str) else asked.query.query(self.lanes)
-        return Reading(total, guess, query, squares)
+        return Reading(total, guess, query, squares, parts)
+
+    def _divided(
+        self, name: str, registration: Registration
+    ) -> tuple[int, Fraction | None, tuple[Sums, ...]]:
+        """Return a ratio's quotient in levels, that of the training examples, and its sums."""
+        quotient = StoredStatistic(registration.statistic(name).identity()).quotient
+        levels = registration.levels
+        parts = tuple(Sums(self.total(part), self.squares(part)) for part in part_names(name))
+        (above, largest), (below, _) = (self._guessed(part, levels) for part in part_names(name))
+        guess = quotient.normalised(above, below, largest) if largest else None
+        whole = registration.units(name) * levels
+        return quotient.total(parts[0].total, parts[1].total, whole), guess, parts
+
+    def _guessed(self, name: str, resolution: int) -> tuple[int, int]:
+        """Return the sum of levels of the training examples, and how large it could be."""
+        place = self.sums.index(name)
+        counts = [row.guess[place] for row in self.rows]
+        largest = sum(count.kept for count in counts) * resolution
+        return sum(count.total for count in counts), largest
+
+    def _sums_of(self, name: str) -> tuple[str, ...]:
+        return part_names(name) if name in self.ratios else (name,)
 
     def _counts(self, name: str) -> list[Count]:
-        place = self.names.index(name)
+        place = self.sums.index(name)
         return [row.holdout[place] for row in self.rows]
 
 
@@ -217,22 +257,24 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
     if problem is not None and asked.world == 1:
         raise problem
     names = [name for name in registration.statistics if name in asked.sums]
+    parts = {name: len(registration.statistic(name).parts) for name in names}
     lanes, confirm, structure = _weights(asked.query)
     packed = RankRow.pack(
-        holdout=[_count(asked.sums[name]) for name in names],
-        guess=[_count(asked.guesses.get(name)) for name in names],
+        holdout=[_count(asked.sums[name], parts[name]) for name in names],
+        guess=[_count(asked.guesses.get(name), parts[name]) for name in names],
         lanes=lanes,
         confirm=confirm,
         structure=structure,
         failed=problem is not None,
     )
-    rows = [RankRow.unpack(row, len(names)) for row in gathered(packed, asked.world)]
+    counted = sum(max(1, several) for several in parts.values())
+    rows = [RankRow.unpack(row, counted) for row in gathered(packed, asked.world)]
     if problem is not None:
         raise problem
-    ranks = Gathered(names, rows)
+    ranks = Gathered(names, rows, ratios=[name for name in names if parts[name]])
     if ranks.failed:
-        raise HoldoutError("Another rank could not ask; nothing was released or charged.")
-    copied = [name for name in names if ranks.everywhere(name, registration.size)]
+        raise other_rank_failed()
+    copied = [name for name in ranks.sums if ranks.everywhere(name, registration.size)]
     ranks = replace(ranks, copied=copied)
     _require_whole_pass(ranks, registration, asked.query)
     # Whether or not this rank has rows of a guess, the others may: all take part.
@@ -258,7 +300,7 @@ def _require_whole_pass(
 ) -> None:
     # A fingerprint loses its structure if the second look at the weights saw another one.
     steady = ranks.steady and (isinstance(query, str) or bool(query.structure))
-    for name in ranks.names:
+    for name in ranks.sums:
         if name in ranks.copied:
             if not ranks.alike(name):
                 raise _other_copies(registration)
@@ -306,13 +348,13 @@ def _other_copies(registration: Registration) -> PartialPassError:
     )
 
 
-def _count(sums: object) -> Tensor:
-    """Return the fields of a ``Count`` in one tensor, on the sums' device."""
+def _count(sums: object, parts: int = 0) -> Tensor:
+    """Return the fields of a ``Count``, or of one for each part, on the sums' device."""
     if not isinstance(sums, SealedSums):
-        return torch.tensor(Count(0, 0, 0))
+        return torch.tensor(Count(0, 0, 0) * max(1, parts))
     squares = 0 if sums.keeps_squares else _NO_SQUARES
     if sums._sealed is None:  # nothing yet, or rows that are added up after the pass
-        return torch.tensor(Count(0, sums._kept, sums._seen, squares=squares))
+        return torch.tensor(Count(0, sums._kept, sums._seen, squares=squares) * max(1, parts))
     known = sums._sealed.new_tensor([sums._kept, sums._seen, 0, squares])
     kept, seen, nothing, no_squares = known.unbind()
     beyond, squares_kept, squares_beyond = (
@@ -323,7 +365,8 @@ def _count(sums: object) -> Tensor:
             (sums._squares_beyond, nothing),
         )
     )
-    return torch.stack([sums._sealed, kept, seen, beyond, squares_kept, squares_beyond])
+    fields = (sums._sealed, kept, seen, beyond, squares_kept, squares_beyond)
+    return torch.stack([each.expand_as(sums._sealed) for each in fields], dim=-1).flatten()
 
 
 def _weights(query: object) -> tuple[Tensor, Tensor, int]:

@@ -21,7 +21,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.prices import HalfWidths, NextEvaluation, Price, Prices
 from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Summary
-from torch_holdout.ledger.registration import StoredStatistic
+from torch_holdout.ledger.registration import StoredRegistration, StoredStatistic
 from torch_holdout.ledger.symbols import Said, Symbol, SymbolKind, symbols_said
 from torch_holdout.mechanisms import Mechanism, Patience
 from torch_holdout.mechanisms.patience import LONGEST
@@ -96,7 +96,7 @@ class SealedPricing:
             said=self._said.by_others(None),
             cost=self.mechanism.epsilon_per_step(1),
             currency="epsilon",
-            fresh=_fresh(self._statistics, self.asked.failure),
+            fresh=_fresh(summary.registered, self.asked.failure),
             next=self._next if can_begin else None,
             choices={price.shows: price for price in choices} if can_begin else {},
             open_runs=() if closed else tuple(self._open_runs()),
@@ -143,12 +143,13 @@ class SealedPricing:
             [RunFacts(share, evaluation, said)],
             units={name: own.units for name, own in self._statistics.items()},
             widths={name: own.high - own.low for name, own in self._statistics.items()},
+            quotients=registered.quotients,
             resolution=registered.resolution,
             budget=self.summary.budget,
             evaluations=self.mechanism.evaluations,
             failure=self.asked.failure,
         )
-        return _half_widths(claim, self._statistics)
+        return _half_widths(claim, registered)
 
     def _open_runs(self) -> Iterable[NextEvaluation]:
         for run in self.summary.runs:
@@ -289,7 +290,8 @@ def live_prices(
     def worth(releases: int, position: int) -> HalfWidths:
         made = summary.releases + releases
         after = replace(transcript, queries=position, releases=made, last_release=position)
-        return _half_widths(certify_transcript(after, dict(channels), asked.failure), statistics)
+        claim = certify_transcript(after, dict(channels), asked.failure)
+        return _half_widths(claim, summary.registered)
 
     can_release = left > 0 and not closed
     last = max(summary.queries + left, transcript.planned or 0)
@@ -305,7 +307,7 @@ def live_prices(
         said=0.0,
         cost=max(mechanism.release_charge(own.units) for own in statistics.values()),
         currency=mechanism.currency,
-        fresh=_fresh(statistics, asked.failure),
+        fresh=_fresh(summary.registered, asked.failure),
         next=worth(1, summary.queries + 1) if can_release else None,
         choices={"release": Price(shows="release", nats=None, last=worth(left, last))}
         if can_release
@@ -313,14 +315,17 @@ def live_prices(
     )
 
 
-def _half_widths(claim: Certificate, statistics: Mapping[str, StoredStatistic]) -> HalfWidths:
-    fresh = _fresh(statistics, claim.failure)
+def _half_widths(claim: Certificate, registered: StoredRegistration) -> HalfWidths:
+    fresh = _fresh(registered, claim.failure)
     ratios = (width / fresh[name] for name, width in claim.user_tolerance.items())
     return HalfWidths(by_statistic=claim.user_tolerance, ratio=max(ratios))
 
 
-def _fresh(statistics: Mapping[str, StoredStatistic], failure: float) -> dict[str, float]:
+def _fresh(registered: StoredRegistration, failure: float) -> dict[str, float]:
+    bracket = math.log(2 / failure)
     return {
-        name: hoeffding(own.units, failure) * (own.high - own.low)
-        for name, own in statistics.items()
+        name: own.quotient.tolerance(bracket, own.units, registered.resolution)
+        if own.is_ratio
+        else hoeffding(own.units, failure) * (own.high - own.low)
+        for name, own in registered.statistics.items()
     }

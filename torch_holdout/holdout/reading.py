@@ -140,6 +140,7 @@ class AccountReading:
                     mode=statistic.mode,
                     low=statistic.low,
                     width=statistic.high - statistic.low,
+                    quotient=statistic.quotient if statistic.is_ratio else None,
                 )
                 for name, statistic in self._registered.statistics.items()
             }
@@ -197,6 +198,7 @@ class AccountReading:
                 runs,
                 units={name: statistic.units for name, statistic in statistics.items()},
                 widths={name: own.high - own.low for name, own in statistics.items()},
+                quotients=registered.quotients,
                 resolution=registered.resolution,
                 budget=self.summary.budget,
                 evaluations=mechanism.evaluations,

@@ -16,6 +16,7 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.ledger import Ledger
+from torch_holdout.ledger.run_events import part_names
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.mechanisms.base import DEFAULT_RESOLUTION, LARGEST_EPSILON
 from torch_holdout.statistics import Statistic
@@ -160,6 +161,23 @@ class Registration:
         for name, statistic in self.statistics.items():
             require_text("statistics", name)
             require_instance(f"statistics[{name!r}]", statistic, Statistic)
+            if statistic.parts:
+                self._check_ratio(name)
+
+    def _check_ratio(self, name: str) -> None:
+        if self.mechanism.is_private():
+            raise InvalidArgumentError(
+                f"Expected a mechanism without noise for the ratio {name!r}, because one example "
+                f"can move a quotient by any amount, but {type(self.mechanism).__name__} has it. "
+                f"Use th.Sealed(evaluations=...) without epsilon, or sigma=0.0; or register the "
+                f"numerator and the denominator as means of their own. Nothing was charged."
+            )
+        longest = 200 - max(len(part) - len(name) for part in part_names(name))
+        if len(name) > longest:
+            raise InvalidArgumentError(
+                f"Expected the name of a ratio to have at most {longest} characters, but got "
+                f"{len(name)}."
+            )
 
     def _check_range(self) -> None:
         for units in self._all_units():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, final
 
+from torch_holdout.bounds.ratios import Quotient
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError
 from torch_holdout.ledger.chains import canonical, damaged
 from torch_holdout.ledger.plans import as_planned
@@ -20,7 +21,7 @@ _INTERVALS: dict[str, IntervalKind] = {
     "bounded_mean": "mean",
     "grouped_mean": "mean",
 }
-_OF_EXAMPLES = ("zero_one", "bounded_mean")  # kinds whose units are the examples
+_OF_EXAMPLES = ("zero_one", "bounded_mean", "ratio")  # kinds whose units are the examples
 
 
 class _Stored(Generic[Value]):
@@ -65,8 +66,10 @@ class StoredStatistic:
     @property
     def cut(self) -> tuple[int, Any, str | None]:
         """Which examples make up a unit."""
-        groups = self.groups
-        return self.units, self.content.get("seed"), None if groups is None else groups["digest"]
+        content, groups = self.content, self.groups
+        if content.get("kind") == "logged_mean":  # batches, also those of each rank
+            return self.units, (content.get("batch_size"), content.get("ranks")), None
+        return self.units, content.get("seed"), None if groups is None else groups["digest"]
 
     @property
     def counts_examples(self) -> bool:
@@ -82,6 +85,16 @@ class StoredStatistic:
     def interval_kind(self) -> IntervalKind:
         """Which interval a closed account has: exact, by moments, or for any bounded units."""
         return _INTERVALS.get(self._kind, "blocks")
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether it is a quotient of two means."""
+        return self._kind == "ratio"
+
+    @property
+    def quotient(self) -> Quotient:
+        """The bounds of a ratio and of its two parts."""
+        return Quotient.of(self.content)
 
     @property
     def _kind(self) -> str:
@@ -155,6 +168,11 @@ class StoredRegistration:
             return cls.parse(row.registration)
         except UNREADABLE:
             raise damaged(row.name, address) from None
+
+    @cached_property
+    def quotients(self) -> dict[str, Quotient]:
+        """The bounds of those statistics that are ratios, by name."""
+        return {name: own.quotient for name, own in self.statistics.items() if own.is_ratio}
 
     def text(self) -> str:
         """Return the JSON text that is stored."""

@@ -121,13 +121,30 @@ def _price(
 
 
 class Sums(NamedTuple):
-    """A statistic's sum of levels and sum of their squares over the whole holdout. Raw."""
+    """A statistic's sum of levels and sum of their squares over the whole holdout. Raw.
+
+    A ratio has the sums of its two parts; its own total is the quotient, in as many levels.
+    """
 
     total: int
     squares: int | None
+    parts: tuple["Sums", ...] = ()
 
     def __repr__(self) -> str:
         return "<sealed sums>"
+
+
+RATIO_PARTS = ("numerator", "denominator")
+
+
+def part_names(statistic: str) -> tuple[str, ...]:
+    """Return the names that the two sums of a ratio are kept under; no statistic can have them.
+
+    Example:
+        >>> [name.split() for name in part_names("val_loss")]
+        [['val_loss', 'numerator'], ['val_loss', 'denominator']]
+    """
+    return tuple(f"{statistic}\t{part}" for part in RATIO_PARTS)
 
 
 def run_mark(account: str, run: int) -> str:

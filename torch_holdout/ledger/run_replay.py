@@ -12,7 +12,7 @@ from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger.challenges import ReplayedChallenges
 from torch_holdout.ledger.registration import UNREADABLE, StoredRegistration
 from torch_holdout.ledger.replay import Chain, Problem, StoredRow, raise_first, stored_rows
-from torch_holdout.ledger.run_events import LIVE, Event, State, StoredRun
+from torch_holdout.ledger.run_events import LIVE, Event, State, StoredRun, part_names
 from torch_holdout.ledger.schema import (
     closed_sums,
     run_ends,
@@ -53,7 +53,8 @@ def run_problems(connection: sa.Connection, account: StoredRow) -> Iterator[Prob
     yield from _numbered(chain.end_problems(end.chain))
     if end.events != len(rows):
         yield None, "the number of events does not agree with the rows"
-    mechanism = _mechanism(account)
+    registered = _registered(account)
+    mechanism = None if registered is None else _mechanism(registered)
     replayed = _Replay() if mechanism is None else _SealedReplay(account["budget"], mechanism)
     for row in rows:
         yield from _numbered((row["position"], text) for text in replayed.add(Event.of_row(row)))
@@ -62,7 +63,7 @@ def run_problems(connection: sa.Connection, account: StoredRow) -> Iterator[Prob
         yield None, "its runs do not stand as their events say"
     if (end.closed_at is not None) != replayed.is_closed:
         yield None, "whether it is closed does not agree with its events"
-    yield from _sum_problems(connection, own, replayed)
+    yield from _sum_problems(connection, own, replayed, registered)
 
 
 def require_runs_fit(connection: sa.Connection, row: Any, address: str) -> None:
@@ -75,9 +76,18 @@ def _numbered(problems: Iterable[Problem]) -> Iterator[Problem]:
         yield None, text if position is None else f"event {position} of its runs: {text}"
 
 
-def _mechanism(account: StoredRow) -> Sealed | None:
+def _registered(account: StoredRow) -> StoredRegistration | None:
     try:
-        mechanism = StoredRegistration.parse(account["registration"]).mechanism()
+        registered = StoredRegistration.parse(account["registration"])
+        _ = registered.quotients
+    except UNREADABLE:
+        return None
+    return registered
+
+
+def _mechanism(registered: StoredRegistration) -> Sealed | None:
+    try:
+        mechanism = registered.mechanism()
     except (HoldoutError, *UNREADABLE):  # an account without one, or of another library
         return None
     return mechanism if isinstance(mechanism, Sealed) else None
@@ -275,10 +285,12 @@ def _same(nats: float, expected: float) -> bool:
     return abs(nats - expected) <= _EXACT_NATS
 
 
-def _sum_problems(connection: sa.Connection, own: int, replayed: _Replay) -> Iterator[Problem]:
+def _sum_problems(
+    connection: sa.Connection, own: int, replayed: _Replay, registered: StoredRegistration | None
+) -> Iterator[Problem]:
     """Yield lost and superfluous sums; secret ones are not read."""
     kept, published = _keys(connection, secret_sums, own), _keys(connection, closed_sums, own)
-    made = {(run, *one) for run, each in replayed.sums.items() for one in each}
+    made = _made(replayed, registered)
     if not replayed.is_closed:
         if {key for key in kept if key[0] != LIVE} != made:
             yield None, "the secret sums are not those of its evaluations"
@@ -290,15 +302,52 @@ def _sum_problems(connection: sa.Connection, own: int, replayed: _Replay) -> Ite
         exact = bool(replayed.closing["exact"])
         if {key for key in published if key[0] != LIVE} != (made if exact else set()):
             yield None, "the published sums are not those of its evaluations"
-        of = sa.select(closed_sums).where(closed_sums.c.holdout_id == own)
-        rows = connection.execute(of.order_by(*closed_sums.primary_key.columns)).mappings()
-        if sums_digest([dict(row) for row in rows]) != replayed.closing["sums"]:
-            yield None, "the published sums were edited: closing says otherwise"
+        yield from _published_problems(connection, own, replayed.closing["sums"], registered)
     still_open = {run.run for run in replayed.runs if run.state == "open" and run.passes}
     secrets = sa.select(secret_runs.c.run).where(secret_runs.c.holdout_id == own)
     expected = set() if replayed.is_closed else still_open
     if set(connection.execute(secrets).scalars()) != expected:
         yield None, "an open run has lost its secret state, or an ended one has kept it"
+
+
+def _published_problems(
+    connection: sa.Connection, own: int, digest: str, registered: StoredRegistration | None
+) -> Iterator[Problem]:
+    of = sa.select(closed_sums).where(closed_sums.c.holdout_id == own)
+    ordered = connection.execute(of.order_by(*closed_sums.primary_key.columns)).mappings()
+    rows = [dict(row) for row in ordered]
+    if sums_digest(rows) != digest:
+        yield None, "the published sums were edited: closing says otherwise"
+    elif not _ratios_fit(rows, registered):
+        yield None, "a published ratio is not the quotient of its two sums"
+
+
+def _made(replayed: _Replay, registered: StoredRegistration | None) -> set[tuple[int, int, str]]:
+    """Return the keys of the sums that sealed evaluations have made, with the parts of ratios."""
+    ratios = {} if registered is None else registered.quotients
+    return {
+        (run, number, own)
+        for run, each in replayed.sums.items()
+        for number, name in each
+        for own in (name, *(part_names(name) if name in ratios else ()))
+    }
+
+
+def _ratios_fit(rows: Iterable[dict[str, Any]], registered: StoredRegistration | None) -> bool:
+    """Whether every published ratio has its two sums, and is their quotient."""
+    if registered is None or not registered.quotients:
+        return True
+    totals = {(row["run"], row["evaluation"], row["statistic"]): row["total"] for row in rows}
+    ratios = registered.quotients
+    largest = {name: registered.statistics[name].units * registered.resolution for name in ratios}
+    for (run, evaluation, name), total in totals.items():
+        if name in ratios:
+            above, below = (totals.get((run, evaluation, part)) for part in part_names(name))
+            if above is None or below is None:
+                return False
+            if ratios[name].total(above, below, largest[name]) != total:
+                return False
+    return True
 
 
 def _keys(connection: sa.Connection, table: sa.Table, own: int) -> set[tuple[int, int, str]]:

@@ -12,7 +12,14 @@ from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import library_version, now
 from torch_holdout.ledger.chains import canonical, chained, first_link
-from torch_holdout.ledger.run_events import LIVE, Event, StoredRun, Sums, run_mark
+from torch_holdout.ledger.run_events import (
+    LIVE,
+    Event,
+    StoredRun,
+    Sums,
+    part_names,
+    run_mark,
+)
 from torch_holdout.ledger.schema import (
     closed_sums,
     run_ends,
@@ -156,7 +163,7 @@ class SealedRuns:
         return symbol
 
     def sums(self, run: int, evaluation: int) -> dict[str, Sums]:
-        """Return the sums of one evaluation, by statistic. Raw."""
+        """Return the sums of one evaluation, by statistic and by part of one. Raw."""
         columns = (secret_sums.c.statistic, secret_sums.c.total, secret_sums.c.squares)
         which = sa.select(*columns).where(
             self._of(secret_sums, run), secret_sums.c.evaluation == evaluation
@@ -199,7 +206,12 @@ class SealedRuns:
 
     def keep_sums(self, run: int, evaluation: int, sums: Mapping[str, Sums]) -> None:
         """Keep the sums of an evaluation until closing."""
-        for statistic, own in sums.items():
+        parts = {
+            name: part
+            for statistic, own in sums.items()
+            for name, part in zip(part_names(statistic), own.parts, strict=False)
+        }
+        for statistic, own in {**sums, **parts}.items():
             squares = None if own.squares is None else f"{own.squares:0{_DIGITS}d}"
             row = {"statistic": statistic, "total": own.total, "squares": squares}
             keys = self._own | {"run": run, "evaluation": evaluation}

@@ -14,16 +14,18 @@ from torch_holdout.report.closed_verdict import (
     sealed_headline,
     sealed_verdict,
 )
+from torch_holdout.report.records import RecordsReport
 from torch_holdout.report.remarks import (
     Remark,
     blocks,
     confidence,
     groups,
     privacy,
+    quotient,
     short,
     strength,
 )
-from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
+from torch_holdout.report.summary import HoldoutReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
     delta_text,
@@ -100,6 +102,7 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
     ]
     limits += [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
     limits += [groups(s, status.size) for s in holdout.statistics if s.name in status.grouped]
+    limits += [quotient(s) for s in holdout.statistics if s.ratio]
     if not status.renaming_detected:
         limits.append(
             "The account does not know its data's fingerprint: the same data under another name "

@@ -32,6 +32,7 @@ class Statistic(ABC):
     """
 
     needs_order: ClassVar[bool] = False
+    parts: ClassVar[tuple[str, ...]] = ()  # the sums it is made of, where these are several
     low: float
     high: float
     mode: Mode
@@ -73,6 +74,10 @@ class Statistic(ABC):
     def total(self, columns: tuple[Tensor | list[Any], ...], resolution: int) -> int:
         """Return the sum of levels of all rows, if the statistic ``needs_order``. Raw."""
         raise NotImplementedError
+
+    def settled(self, total: int, size: int, resolution: int) -> int:
+        """Return the sum of levels over the units from that over ``size`` examples. Raw."""
+        return total
 
     def to_user(self, normalised: float) -> float:
         """Map [0, 1] to the user's units, never outside the bounds."""

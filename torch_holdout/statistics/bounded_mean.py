@@ -1,9 +1,10 @@
 """Means of bounded per-example values: of a given function, accuracy, cross-entropy."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch_holdout._shared.checks import (
 from torch_holdout._shared.text import counted
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.statistics.arrays import as_tensor, is_array
 from torch_holdout.statistics.base import Mode, Statistic
 from torch_holdout.statistics.sealed_sums import SealedSums, SummedLevels
 from torch_holdout.statistics.undefined import heard_warnings
@@ -39,7 +41,7 @@ class BoundedMean(Statistic):
         high: Largest value an example can have; larger ones are clipped.
         mode: Whether ``"min"`` or ``"max"`` is better.
         per_example: Optional function that ``update(*args)`` calls to get the values, one per
-            example, e.g. from predictions and targets.
+            example, e.g. from predictions and targets; any array will do.
 
     Example:
         >>> loss = BoundedMean(0.0, 5.0)
@@ -47,10 +49,12 @@ class BoundedMean(Statistic):
         (500, 2.5)
     """
 
+    _missing: ClassVar[float | bool] = math.nan  # what None in a list counts as
+
     low: float
     high: float
     mode: Mode = "min"
-    per_example: Callable[..., Tensor] | None = field(default=None, repr=False)
+    per_example: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._set_bounds(self.low, self.high, self.mode)
@@ -81,15 +85,15 @@ class BoundedMean(Statistic):
         if self.per_example is not None:
             with heard_warnings():  # and not shown: they may quote targets
                 return _called(self.per_example, arguments, named)
-        if len(arguments) != 1 or named or not isinstance(arguments[0], Tensor):
+        if len(arguments) != 1 or named:
             given = [type(a).__name__ for a in (*arguments, *named.values())]
             raise InvalidArgumentError(
-                f"Expected `update(values)` with one tensor of per-example values, but got "
+                f"Expected `update(values)` with one array of per-example values, but got "
                 f"{len(given)} arguments ({', '.join(given)}). To pass predictions and targets, "
                 f"declare the statistic with `per_example=`, e.g. BoundedMean(0, 5, "
                 f"per_example=my_loss)."
             )
-        return arguments[0]
+        return as_tensor(arguments[0], self._missing)
 
 
 @final
@@ -126,6 +130,7 @@ class ZeroOne(BoundedMean):
         'max'
     """
 
+    _missing = False
     threshold: float = 0.0
 
     def __init__(self, *, threshold: float = 0.0) -> None:
@@ -146,7 +151,8 @@ class ZeroOne(BoundedMean):
 
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if len(arguments) + len(named) == 2:
-            return _called(partial(_correct, threshold=self.threshold), arguments, named)
+            correct = partial(_correct, threshold=self.threshold)
+            return _called(correct, *_tensors(arguments, named))
         values = super()._values(arguments, named)
         if values.is_floating_point():  # the type decides, never a value
             raise InvalidArgumentError(
@@ -232,32 +238,39 @@ class CrossEntropy(BoundedMean):
     def _values(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         options = {name: getattr(self, name) for name in _OPTIONS}
         function = _cross_entropy if options == _OPTIONS else partial(_reduced, **options)
-        return _called(function, arguments, named)
+        return _called(function, *_tensors(arguments, named))
+
+
+def _tensors(
+    arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Return arguments for a function of our own, which takes tensors."""
+    return tuple(map(as_tensor, arguments)), {name: as_tensor(a) for name, a in named.items()}
 
 
 def _called(
     function: Callable[..., object], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Tensor:
     """Call a function on holdout data; of its errors, which may quote the data, the type passes."""
-    tensors = [a for a in (*arguments, *named.values()) if isinstance(a, Tensor) and a.ndim]
+    arrays = [a for a in (*arguments, *named.values()) if is_array(a)]
     name = qualified_name(function.func if isinstance(function, partial) else function)
 
     def refusal(failure: str) -> InvalidArgumentError:
         # Not how long they are: a filter makes that a value.
         shapes = ", ".join(
-            f"{counted(a.ndim, 'dimension')} {a.dtype} on {a.device}" for a in tensors
+            f"{counted(len(a.shape), 'dimension')} {getattr(a, 'dtype', '')} on "
+            f"{getattr(a, 'device', 'cpu')}"
+            for a in arrays
         )
         return InvalidArgumentError(
             f"Expected {name} to return one value per example, for tensors "
             f"that all have the batch first, but got {failure} for {shapes or 'no tensors'}. Bind "
-            f"other tensors with functools.partial. An error's own message is withheld because it "
+            f"others with functools.partial. An error's own message is withheld because it "
             f"may quote holdout data; call the function on training data to see it."
         )
 
-    values = errors_by_type(lambda: function(*arguments, **named), refusal)
-    if not isinstance(values, Tensor):
-        raise refusal(f"a result of type {type(values).__name__}")
-    if values.ndim == 1 and any(len(a) != len(values) for a in tensors):
+    values = as_tensor(errors_by_type(lambda: function(*arguments, **named), refusal))
+    if values.ndim == 1 and any(a.shape[0] != len(values) for a in arrays):
         raise refusal("another number of values (an argument was broadcast, or rows left out?)")
     return values
 
@@ -289,6 +302,7 @@ def _correct(preds: Tensor, target: Tensor, *, threshold: float) -> Tensor:
 def _cross_entropy(preds: Tensor, target: Tensor) -> Tensor:
     if preds.dtype in (torch.float16, torch.bfloat16):
         preds = preds.float()
+    target = target if target.is_floating_point() else target.long()
     return functional.cross_entropy(preds, target, reduction="none")
 
 
@@ -305,6 +319,7 @@ def _reduced(
         )
     if preds.dtype in (torch.float16, torch.bfloat16):
         preds = preds.float()
+    target = target if target.is_floating_point() else target.long()
     preds = preds.movedim(-1, 1) if class_dim == -1 else preds
     losses = functional.cross_entropy(preds, target, ignore_index=ignore_index, reduction="none")
     if reduce is None:

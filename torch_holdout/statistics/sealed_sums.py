@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.statistics.arrays import as_tensor, is_number
 from torch_holdout.statistics.layouts import require_own_values
 from torch_holdout.statistics.rows import Column, Listed, copied, listed_layout
 
@@ -94,7 +95,8 @@ class SealedSums(ABC):
 class SummedLevels(SealedSums):
     """Sums of integer levels, one level per example, and of their squares.
 
-    The squares are kept if the registered size bounds their sum below 2^62.
+    Levels in several columns have a sum for each. The squares are kept if the registered size
+    bounds their sum below 2^62.
     """
 
     __slots__ = ("_levels",)
@@ -120,12 +122,12 @@ class SummedLevels(SealedSums):
         if kept < len(levels):
             rest = levels.narrow(0, kept, len(levels) - kept)
             levels = levels.narrow(0, 0, kept)
-            self._beyond = _added(self._beyond, rest.sum())
+            self._beyond = _added(self._beyond, rest.sum(0))
             if self.keeps_squares:
-                self._squares_beyond = _added(self._squares_beyond, (rest * rest).sum())
-        self._sealed = _added(self._sealed, levels.sum())
+                self._squares_beyond = _added(self._squares_beyond, (rest * rest).sum(0))
+        self._sealed = _added(self._sealed, levels.sum(0))
         if self.keeps_squares:
-            self._squares = _added(self._squares, (levels * levels).sum())
+            self._squares = _added(self._squares, (levels * levels).sum(0))
 
     def update_counted(self, values: Tensor, counts: Tensor, examples: int) -> None:
         """Add ``counts[i]`` examples of value ``values[i]`` at once, ``examples`` in all.
@@ -190,6 +192,7 @@ def _added(total: Tensor | None, batch: Tensor) -> Tensor:
 def _checked_rows(
     arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Tensor | list[Any], ...]:
+    arguments = tuple(a if _holds_rows(a) else as_tensor(a) for a in arguments)
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     lists = [a for a in arguments if isinstance(a, list | tuple)]
     dense = all(is_plain(a) and a.ndim for a in tensors)
@@ -204,6 +207,11 @@ def _checked_rows(
     for column in tensors:
         require_own_values(column)
     return tuple(a.detach() if isinstance(a, Tensor) else list(a) for a in arguments)
+
+
+def _holds_rows(argument: object) -> bool:
+    """Whether it is a list of rows of any kind, and not of numbers; the first one tells."""
+    return isinstance(argument, list | tuple) and bool(argument) and not is_number(argument[0])
 
 
 def _layout(rows: tuple[Tensor | list[Any], ...]) -> tuple[Column | None, ...]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._noise.generators import GeneratorStates
+from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError
 from torch_holdout.training.first_look.marking import (
     Finding,
@@ -27,6 +28,8 @@ _DEEPEST = 6
 _LONGEST = 10**5  # entries of a container that is copied
 _CONTAINERS: tuple[Any, ...] = (dict, list, set, deque)
 _RAISED = "it raised"
+# Sharded parameters come and go, and datasets are long; no step changes either.
+_UNCHANGED = frozenset({"_parameters", "train_dataset", "eval_dataset"})
 _BATCH = Place("", 0, "the batch itself")
 
 
@@ -95,6 +98,7 @@ def _attempt(run: Callable[[Any], Any], marked: Any) -> tuple[Any, str, HoldoutE
         with _eager(), MarkedFactories():
             output = run(marked)
     except HoldoutError as error:
+        empty_frames(error)  # which keep marked values alive, each of which would be looked for
         return None, "", error
     except Exception as error:
         return None, f"{_RAISED} {type(error).__name__} on marked tensors", None
@@ -210,7 +214,7 @@ class Before:
         left = _LARGEST
         for _, attributes in self._owners:
             for name, value in attributes.items():
-                if name != "_parameters":  # sharded ones come and go, and no step changes them
+                if name not in _UNCHANGED:
                     self._note(value)
             for buffer in attributes.get("_buffers", {}).values():
                 if type(buffer) is Tensor and buffer.numel() <= left:
