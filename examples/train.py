@@ -111,7 +111,7 @@ class GuardedCLI(LightningCLI):
     def instantiate_classes(self):
         try:
             super().instantiate_classes()
-        except th.HoldoutError as error:  # a value the library refuses, not a mistake in the code
+        except (th.HoldoutError, ValueError) as error:  # jsonargparse makes a ValueError of some
             self.parser.error(str(error))
 
 

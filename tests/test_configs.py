@@ -80,6 +80,23 @@ def test_sealed_stops_and_is_not_fitted_again(cli, tmp_path, capsys):
         cli("fit", "sealed.yaml", *small)
 
 
+def test_a_plan_and_its_saved_configuration_share_the_runs(cli, tmp_path, capsys):
+    """What ``save_config_callback`` writes can be read again, as it is."""
+    small = (*SMALL, "--guard.stop.patience", "1", "--guard.holdout.plan.runs", "2")
+    cli("fit", "plan.yaml", *small)
+    assert "1 of 2 runs left" in capsys.readouterr().out
+    assert list((tmp_path / "kept_weights").iterdir())
+    first = tmp_path / "first.yaml"
+    first.write_text(saved(tmp_path))
+    importlib.import_module("train").main(["fit", "--config", str(first)])
+    assert "0 of 2 runs left" in capsys.readouterr().out
+    one, two = (path.read_text() for path in tmp_path.rglob("config.yaml"))
+    assert one == two
+    assert "class_path: torch_holdout.plan\n" in one
+    with pytest.raises(th.BudgetExhaustedError, match="no run was begun"):
+        importlib.import_module("train").main(["fit", "--config", str(first)])
+
+
 def test_private_ensemble_is_trained_and_asked(cli, tmp_path, capsys):
     few = ("--model.parts.num_parts", "20", "--data.steps_per_epoch", "5")
     few += ("--trainer.enable_progress_bar", "false")
@@ -102,7 +119,7 @@ def test_postgres(cli, tmp_path, postgres, capsys):
 
 def test_no_configuration_is_left_out():
     tested = {"early_stopping.yaml", "blockwise.yaml", "private_ensemble.yaml", "postgres.yaml"}
-    tested |= {"sealed.yaml"}
+    tested |= {"sealed.yaml", "plan.yaml"}
     assert set(CONFIGS) == tested
 
 
@@ -169,6 +186,32 @@ def test_mistakes_are_named(cli, tmp_path, capsys, arguments, message):
     assert not list(tmp_path.rglob("*.db"))
 
 
+MISTAKES_OF_PLANS = {
+    "--guard.holdout.plan.sizes 3": "Option 'sizes' is not accepted",
+    "--guard.holdout.plan.queries many": "Expected a <class 'int'>. Got value: many",
+    "--guard.holdout.plan.queries 0": "Expected `queries` to be a whole number from 1",
+    "--guard.holdout.plan.budget 5": "Expected `runs` (decisions) or `budget`",
+    "--guard.holdout.plan torch_holdout.plann": "has no attribute 'plann'",
+    "--guard.holdout.plan torch_holdout.max_queries": "does not correspond to a subclass of Plan",
+    "--guard.holdout.budget 5": "Expected `budget` to come from the plan (6), but also got 5",
+    "--guard.stop.statistic val_los": "Expected stop= to name one of the statistics",
+    "--guard.stop.patients 3": "Option 'patients' is not accepted",
+    "--guard.stop.patience 0": "Expected `patience` to be a whole number from 1",
+    "--guard.stop torch_holdout.Patienc": "has no attribute 'Patienc'",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), MISTAKES_OF_PLANS.items(), ids=list(MISTAKES_OF_PLANS)
+)
+def test_mistakes_of_plans_are_named(cli, tmp_path, capsys, arguments, message):
+    with pytest.raises(SystemExit) as ended:
+        cli("fit", "plan.yaml", *arguments.split())
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.db"))
+
+
 @pytest.mark.parametrize("key", ["name", "url", "statistics"])
 def test_a_missing_parameter_is_named(cli, tmp_path, capsys, key):
     config = yaml.safe_load(CONFIGS["early_stopping.yaml"].read_text())
@@ -205,6 +248,7 @@ MECHANISMS = {
     "GaussianMechanism": {"sigma": 0.01},
     "SparseVector": {"threshold": 0.03, "sigma": 0.01},
     "EffectiveRounds": {"threshold": 0.03, "sigma": 0.01, "rounds": 9},
+    "Sealed": {"evaluations": 20, "epsilon": 1.0},
 }
 
 

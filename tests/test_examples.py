@@ -33,6 +33,17 @@ def test_plain_loop_continues_its_ledger(tmp_path):
     assert "asked 3 times" in second
 
 
+def test_any_framework_repeats_itself_in_another_process(tmp_path):
+    ledger = str(tmp_path / "holdout.db")
+    first = run("any_framework.py", "--ledger", ledger)
+    assert first.count(" release ") >= 1
+    second = run("any_framework.py", "--ledger", ledger)
+    assert second.count(" repeat ") == 6  # th.digest names a model by its content
+    closed = [printed.split("best: ")[0] for printed in (first, second)]
+    assert closed[0] == closed[1]
+    assert closed[0].count("[0.") == 6
+
+
 def test_early_stopping_continues_its_ledger(tmp_path):
     ledger = str(tmp_path / "holdout.db")
     assert "asked 4 times" in run("early_stopping.py", "--ledger", ledger, "--epochs", "2")

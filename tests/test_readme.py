@@ -25,7 +25,7 @@ COMMANDS = re.findall(r"^torch-holdout (.*?)(?: +#.*)?$", SHELL, flags=re.MULTIL
 )
 def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
     names = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)

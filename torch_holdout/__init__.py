@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch_holdout._fingerprints.data import Overlap as Overlap
     from torch_holdout._fingerprints.data import fingerprint as fingerprint
     from torch_holdout._fingerprints.data import overlap as overlap
+    from torch_holdout._fingerprints.objects import digest as digest
     from torch_holdout.bounds.certificate import Certificate as Certificate
     from torch_holdout.bounds.certificate import Interval as Interval
     from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from torch_holdout.statistics import Blockwise as Blockwise
     from torch_holdout.statistics import BoundedMean as BoundedMean
     from torch_holdout.statistics import CrossEntropy as CrossEntropy
+    from torch_holdout.statistics import GroupedMean as GroupedMean
+    from torch_holdout.statistics import LoggedMean as LoggedMean
     from torch_holdout.statistics import Ratio as Ratio
     from torch_holdout.statistics import ZeroOne as ZeroOne
     from torch_holdout.training import ReusableHoldoutMetric as ReusableHoldoutMetric
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "_fingerprints.data": "Overlap fingerprint overlap",
+    "_fingerprints.objects": "digest",
     "bounds.certificate": "Certificate Interval",
     "errors": (
         "BudgetExhaustedError HoldoutClosedError HoldoutError HoldoutMismatchError HoldoutWarning "
@@ -83,7 +87,7 @@ _ROOMS = {
         "Thresholdout"
     ),
     "planning": "Plan certificate max_queries plan required_holdout_size",
-    "statistics": "Blockwise BoundedMean CrossEntropy Ratio ZeroOne",
+    "statistics": "Blockwise BoundedMean CrossEntropy GroupedMean LoggedMean Ratio ZeroOne",
     "training": "ReusableHoldoutMetric fixed_subset split",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

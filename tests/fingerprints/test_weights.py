@@ -255,6 +255,37 @@ def test_compiled_parts_and_data_parallel_wrappers_do_not_matter():
     assert identity(model) == reference
 
 
+def test_fabrics_wrapper_does_not_matter_also_inside_a_model():
+    fabric = pytest.importorskip("lightning.fabric").Fabric(accelerator="cpu", devices=1)
+    model, whole = network(), nn.ModuleDict({"part": network()})
+    reference, of_whole = identity(model), identity(whole)
+    for wrapped in (model, torch.compile(model)):
+        assert identity(fabric.setup(wrapped)) == reference
+    assert identity(torch.compile(fabric.setup(model))) == reference
+    whole["part"] = nn.DataParallel(fabric.setup(whole["part"]))
+    assert identity(whole) == of_whole
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_accelerates_forward_does_not_matter(precision):
+    accelerate = pytest.importorskip("accelerate")
+    model = network()
+    reference = identity(model)
+    accelerator = accelerate.Accelerator(cpu=True, mixed_precision=precision)
+    prepared = accelerator.prepare(model)
+    assert ("forward" in vars(prepared)) == (precision == "bf16")
+    assert identity(prepared) == reference
+    assert identity(accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)) == reference
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_twin_with_a_forward_of_ones_own_is_another_model():
+    model = network()
+    reference = identity(model)
+    model.forward = lambda x: x
+    assert identity(model) != reference
+
+
 def test_a_script_module_has_an_identity():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

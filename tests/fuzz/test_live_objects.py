@@ -61,6 +61,12 @@ def full(draws, holdout):
     return sums
 
 
+def array_of(draws):
+    """A whole pass, or a part of one, in some kind of array."""
+    values = VALUES[: draws.choice((SIZE, SIZE, SIZE // 2))]
+    return draws.choice((values, values.numpy(), values.tolist(), tuple(values.tolist())))
+
+
 def sums_of(draws, holdout):
     """A whole pass, half of one, one with strange values, or no pass at all."""
     kind = draws.randrange(6)
@@ -95,6 +101,16 @@ HOLDOUT = {
     ),
     "release_all": lambda d, h: h.release_all(
         d.choice(({"loss": sums_of(d, h)}, strange(d))), query=query_of(d)
+    ),
+    "ask": lambda d, h: h.ask(
+        "loss", array_of(d), query=f"model {d.random()}", **guess_of(h.mechanism)
+    ),
+    "odd ask": lambda d, h: h.ask(
+        d.choice(("loss", {"loss": array_of(d)}, strange(d))),
+        d.choice((array_of(d), strange(d), None)),
+        query=query_of(d),
+        fresh=d.choice((False, True, strange(d))),
+        **guess_for(d, h),
     ),
     "odd update": lambda d, h: h.accumulator("loss").update(strange(d)),
     "read sums": lambda d, h: d.choice((float, int, bool, copy.copy, pickle.dumps, str))(

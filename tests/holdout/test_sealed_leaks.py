@@ -79,11 +79,50 @@ RAW = [number for epoch in range(4) for number in raw_of(epoch)]
 RAWS = {"mean": RAW, "ratio": [n for epoch in range(4) for n in raw_quotients(epoch)]}
 
 
-def evaluate(holdout, run, epoch, **more):
+def evaluate(holdout, run, epoch, plain=None, **more):
+    """Evaluate sums; or values in a plain array, made by ``plain``."""
     kind = "ratio" if isinstance(holdout.statistics["err"], th.Ratio) else "mean"
-    sums = holdout.accumulator("err")
-    sums.update(*columns_of(kind, epoch))
+    columns = columns_of(kind, epoch)
+    if plain is None:
+        sums = holdout.accumulator("err")
+        sums.update(*columns)
+    else:
+        sums = plain(*columns)
     return run.evaluate({"err": sums}, query=f"weights {epoch}", **more)
+
+
+class Telling:
+    """An array that is read once, and whose text and errors quote its values."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self):
+        values, self.values = self.values, None
+        if values is None:
+            raise RuntimeError(str(RAW))
+        return values.numpy()
+
+    def __repr__(self):
+        return str(RAW)
+
+
+def as_arrays(above, below):
+    """Both parts of a ratio."""
+    return above.numpy(), below.numpy()
+
+
+ways = pytest.mark.parametrize(
+    ("kind", "plain"),
+    [
+        ("mean", None),
+        ("mean", torch.Tensor.numpy),
+        ("mean", torch.Tensor.tolist),
+        ("mean", Telling),
+        ("ratio", None),
+        ("ratio", as_arrays),
+    ],
+)
 
 
 def everything(thing, depth=6):
@@ -124,8 +163,8 @@ def logged():
         logging.getLogger(name).setLevel(old)
 
 
-@of_each
-def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch, kind):
+@ways
+def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch, kind, plain):
     inside = []
     take = OpenedRun.take
 
@@ -137,7 +176,7 @@ def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypat
     monkeypatch.setattr(OpenedRun, "take", looked_at)
     holdout = account(path, kind=kind)
     run = holdout.run(stop=th.Patience("err", 10))
-    given = [evaluate(holdout, run, epoch) for epoch in range(4)]
+    given = [evaluate(holdout, run, epoch, plain) for epoch in range(4)]
     with pytest.raises(th.SealedValueError):
         pickle.dumps(run)
     ledger = Ledger(f"sqlite:///{path}")
@@ -173,9 +212,11 @@ def test_the_same_search_finds_the_raw_values_where_they_are(path, kind):
     assert raw_hits(everything(holdout.close()), RAWS[kind])
 
 
-@of_each
+@ways
 @pytest.mark.parametrize("method", ["keep_sums", "update", "keep_secret"])
-def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, method, kind):
+def test_an_error_inside_the_transaction_takes_nothing_along(
+    path, monkeypatch, method, kind, plain
+):
     holdout = account(path, kind=kind)
     run = holdout.run(stop=th.Patience("err", 10))
     evaluate(holdout, run, 0)
@@ -185,7 +226,7 @@ def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, 
 
     monkeypatch.setattr(SealedRuns, method, broken)
     with pytest.raises(th.HoldoutError) as caught:
-        evaluate(holdout, run, 1)
+        evaluate(holdout, run, 1, plain)
     assert raw_hits(taken_along(caught.value), RAWS[kind]) == []
     monkeypatch.undo()
     assert evaluate(holdout, run, 1).passes == 2  # nothing of the failed one was kept

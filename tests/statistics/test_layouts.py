@@ -83,7 +83,7 @@ def test_the_refusal_does_not_depend_on_values():
         (th.BoundedMean(0, 1, per_example=lambda p, t: p - t), (torch.rand(84), torch.rand(37))),
         (th.BoundedMean(0, 1, per_example=lambda p: p[:37]), (torch.rand(84),)),
         (th.ZeroOne(), (torch.rand(84, 3), torch.zeros(37).long())),
-        (th.ZeroOne(), (torch.rand(84, 37), torch.zeros(84, 37).long())),
+        (th.ZeroOne(), (torch.rand(84, 37, 2), torch.zeros(84, 37, 2).long())),
         (th.CrossEntropy(5.0), (torch.rand(84, 3), torch.zeros(37).long())),
         (th.Blockwise(lambda p, t: p.mean(), 2, 0, 1), (torch.rand(84), torch.rand(37))),
     ],

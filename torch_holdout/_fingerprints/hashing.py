@@ -52,7 +52,7 @@ def describe_function(function: Callable[..., Any]) -> str:
 
 def qualified_name(function: Callable[..., Any]) -> str:
     """Return a function's qualified name."""
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
+    return str(getattr(function, "__qualname__", _class_name(function)))
 
 
 def without_addresses(text: str) -> str:
@@ -60,7 +60,14 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub("", text)
 
 
-def _function_parts(function: Any) -> list[Any]:
+def _class_name(value: Any) -> str:
+    """Return a class's name; of a partial that Hydra has made, a class of its own, Python's."""
+    kind = type(value)
+    of_hydra = issubclass(kind, functools.partial) and kind.__module__.startswith("hydra.")
+    return (functools.partial if of_hydra else kind).__qualname__
+
+
+def function_parts(function: Any) -> list[Any]:
     """Return the parts of a function that decide its result."""
     if isinstance(function, functools.partial):
         return [function.func, function.args, function.keywords]
@@ -114,7 +121,7 @@ def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
         for part in value:
             _feed(hasher, part, lenient, depth + 1)
     elif lenient and (parts := _inside(value)) is not None:
-        hasher.update(f"object {type(value).__qualname__};".encode())
+        hasher.update(f"object {_class_name(value)};".encode())
         _feed(hasher, parts, lenient, depth + 1)
     else:
         kind, content = _leaf(value, lenient)
@@ -133,7 +140,7 @@ def _kind(tensor: Tensor) -> str:
 def _inside(value: Any) -> Any:
     """Return the parts of a function, or of an object that does not describe itself."""
     if isinstance(value, functools.partial | types.MethodType | types.FunctionType):
-        return _function_parts(value)
+        return function_parts(value)
     if isinstance(value, type) or not hasattr(value, "__dict__"):
         return None
     silent = "__repr__" not in {name for kind in type(value).__mro__[:-1] for name in vars(kind)}

@@ -67,8 +67,9 @@ class WeightsFingerprint:
 def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerprint:
     """Fingerprint every parameter and buffer of ``model`` on its own device, reading nothing back.
 
-    ``torch.compile`` and ``DistributedDataParallel`` wrappers do not change the result, and neither
-    does ``fully_shard``; if ``is_sharded(model)``, every rank must call this at the same moment.
+    Wrappers do not change the result: ``torch.compile``, ``DistributedDataParallel``, Lightning
+    Fabric's, accelerate's; and neither does ``fully_shard``. If ``is_sharded(model)``, every rank
+    must call this at the same moment.
 
     Args:
         model: The module whose weights the values were computed with.
@@ -136,23 +137,42 @@ def _own_class(module: nn.Module) -> type:
     return kind.__bases__[1] if sharded else kind
 
 
+def plain_modules(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Yield a model and all modules in it by name, as if nothing were wrapped.
+
+    Example:
+        >>> wrapped = nn.DataParallel(nn.Sequential(nn.DataParallel(nn.ReLU())))
+        >>> [(name, type(module).__name__) for name, module in plain_modules(wrapped)]
+        [('', 'Sequential'), ('0', 'ReLU')]
+    """
+    model = _unwrapped(model)
+    yield name, model
+    for own, child in model._modules.items():
+        if child is not None:
+            yield from plain_modules(child, f"{name}.{own}" if name else own)
+
+
 def _unwrapped(model: nn.Module) -> nn.Module:
     while True:
+        inside = "module" if _is_fabric(model) else "_orig_mod"  # that of torch.compile
         if isinstance(model, DistributedDataParallel | DataParallel):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # torch.compile
+        elif isinstance(inner := getattr(model, inside, None), nn.Module):
             model = inner
         else:
             return model
 
 
+def _is_fabric(model: nn.Module) -> bool:
+    # By name: Fabric is in one of two packages, or in none.
+    return type(model).__name__ == "_FabricModule" and "fabric" in type(model).__module__
+
+
 def _structure(model: nn.Module) -> Iterator[str]:
     """Describe each module by name, class and settings, such as strides, as far as it tells."""
-    for name, module in model.named_modules(remove_duplicate=False):
-        if not isinstance(getattr(module, "_orig_mod", None), nn.Module):
-            settings = without_addresses(module.extra_repr())
-            kind = _own_class(module).__qualname__
-            yield f"{_plain(name)} {kind} {settings} {_settings(module)}"
+    for name, module in plain_modules(model):
+        settings = without_addresses(module.extra_repr())
+        yield f"{name} {_own_class(module).__qualname__} {settings} {_settings(module)}"
 
 
 def _settings(module: nn.Module) -> str:
@@ -164,7 +184,14 @@ def _settings(module: nn.Module) -> str:
         for key, value in vars(module).items()
         if not key.startswith("_") and key != "training" and not isinstance(value, Tensor)
     }
+    if "_original_forward" in vars(module) or _is_own_forward(module, kept.get("forward")):
+        kept.pop("forward", None)  # accelerate's, around that of the class
     return digest(kept, lenient=True).hex()
+
+
+def _is_own_forward(module: nn.Module, forward: object) -> bool:
+    own = getattr(forward, "__func__", None)
+    return own is not None and own is getattr(type(module), "forward", None)
 
 
 def _hyperparameters(model: nn.Module) -> str:
@@ -172,15 +199,13 @@ def _hyperparameters(model: nn.Module) -> str:
     return digest(dict(hparams), lenient=True).hex() if isinstance(hparams, Mapping) else ""
 
 
-def _plain(name: str) -> str:
-    return name.replace("_orig_mod.", "").replace("._orig_mod", "")
-
-
 def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     _require_readable(model)
+    alone = {"recurse": False, "remove_duplicate": False}
+    modules = list(plain_modules(model))
     for kind, named in (
-        ("parameter", model.named_parameters(remove_duplicate=False)),
-        ("buffer", model.named_buffers(remove_duplicate=False)),
+        ("parameter", (each for at, own in modules for each in own.named_parameters(at, **alone))),
+        ("buffer", (each for at, own in modules for each in own.named_buffers(at, **alone))),
     ):
         for name, tensor in named:
             if not is_lazy(tensor) and not tensor.is_meta and not is_plain(tensor):
@@ -193,7 +218,7 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                     f"Expected every weight to hold data, but {kind} {name!r} does not yet. "
                     f"Run the model once (lazy modules) or load its weights first."
                 )
-            yield f"{kind} {_plain(name)}", tensor
+            yield f"{kind} {name}", tensor
 
 
 def _require_readable(model: nn.Module) -> None:

@@ -44,6 +44,34 @@ def gathered(packed: Tensor, world: int) -> list[list[int]]:
     return list(torch.stack(rows).tolist())
 
 
+def gathered_objects(own: Any, world: int) -> list[Any]:
+    """Return every rank's object, by rank; torch pickles them.
+
+    Example:
+        >>> gathered_objects("mine", world=1)
+        ['mine']
+    """
+    if world == 1:
+        return [own]
+    objects: list[Any] = [None] * world
+    dist.all_gather_object(objects, own)
+    return objects
+
+
+def summed(totals: Tensor, world: int) -> Tensor:
+    """Return the sum of all ranks' tensors, on every rank.
+
+    Example:
+        >>> summed(torch.arange(3), world=1)
+        tensor([0, 1, 2])
+    """
+    if world == 1:
+        return totals
+    whole = totals.to(_exchange_device(totals.device), copy=True)
+    dist.all_reduce(whole)
+    return whole
+
+
 def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]:
     """Return every rank's rows in the order of the dataset: rank r has rows r, r + world, ...
 
@@ -55,9 +83,7 @@ def gathered_rows(columns: tuple[Tensor, ...], world: int) -> tuple[Tensor, ...]
     """
     if world == 1:
         return columns
-    own = [(column.dtype, tuple(column.shape)) for column in columns]
-    facts: list[Any] = [None] * world
-    dist.all_gather_object(facts, own)
+    facts = gathered_objects([(c.dtype, tuple(c.shape)) for c in columns], world)
     pattern: list[Any] = next((known for known in facts if known), [])
     layouts = [[(dtype, shape[1:]) for dtype, shape in known] for known in facts if known]
     if any(layout != layouts[0] for layout in layouts):  # the same on every rank: none is left
@@ -89,9 +115,7 @@ def same_rows(columns: tuple[Tensor, ...], world: int) -> bool:
     """
     if world == 1:
         return True
-    own = [(column.dtype, tuple(column.shape)) for column in columns]
-    facts: list[Any] = [None] * world
-    dist.all_gather_object(facts, own)
+    facts = gathered_objects([(c.dtype, tuple(c.shape)) for c in columns], world)
     if any(known != facts[0] for known in facts):
         return False
     same = True
@@ -101,9 +125,7 @@ def same_rows(columns: tuple[Tensor, ...], world: int) -> bool:
         first = content.clone()
         dist.broadcast(first, src=0)
         same = same and torch.equal(first, content)
-    votes: list[Any] = [None] * world
-    dist.all_gather_object(votes, same)
-    return all(votes)
+    return all(gathered_objects(same, world))
 
 
 def on_any_rank(flag: bool) -> bool:
@@ -114,11 +136,7 @@ def on_any_rank(flag: bool) -> bool:
         False
     """
     _, world = rank_and_world()
-    if world == 1:
-        return flag
-    flags: list[Any] = [None] * world
-    dist.all_gather_object(flags, flag)
-    return any(flags)
+    return any(gathered_objects(flag, world))
 
 
 def _exchange_device(device: torch.device) -> torch.device:

@@ -1,19 +1,17 @@
 """A challenge: values of each example go in, keep or revert comes out. One transaction each."""
 
 import logging
+import math
 import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, cast, final
+from typing import NamedTuple, cast, final
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from torch_holdout._fingerprints.weights import WeightsFingerprint
-from torch_holdout._shared.checks import require_between, require_choice, require_instance
-from torch_holdout._shared.tracebacks import errors_by_type, without_trace
+from torch_holdout._shared.checks import require_between, require_choice
+from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.challenges import challenge_bracket, gain_low, sign_test_keeps
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.challenge_results import Challenge, challenge_of
@@ -44,9 +42,8 @@ from torch_holdout.ledger.challenges import (
 from torch_holdout.ledger.holdouts import Account
 from torch_holdout.ledger.run_events import Sums
 from torch_holdout.mechanisms.sealed import Sealed
-from torch_holdout.statistics import BoundedMean, Statistic, ZeroOne
-from torch_holdout.statistics.layouts import require_own_values
-from torch_holdout.statistics.sealed_sums import SummedLevels
+from torch_holdout.statistics import BoundedMean, GroupedMean, Statistic, ZeroOne
+from torch_holdout.statistics.arrays import as_tensor
 
 _LARGEST_SQUARES = 2**62
 _log = logging.getLogger("torch_holdout")
@@ -255,12 +252,13 @@ def _contest(
             f"epsilon={mechanism.epsilon:g}: a challenge compares the values themselves. Make an "
             f"account with th.Sealed(evaluations=...). Nothing was charged."
         )
-    size = registration.size
-    if not isinstance(statistic, BoundedMean) or statistic.units(size) != size:
+    size = registration.units(name)
+    paired = size == registration.size or isinstance(statistic, GroupedMean)
+    if not isinstance(statistic, BoundedMean) or not paired:
         raise InvalidArgumentError(
             f"Expected a statistic with one value for each example, which can be paired, but "
-            f"{name!r} is {type(statistic).__name__}. Challenge with th.ZeroOne or th.BoundedMean. "
-            f"Nothing was charged."
+            f"{name!r} is {type(statistic).__name__}. Challenge with th.ZeroOne, th.BoundedMean or "
+            f"th.GroupedMean. Nothing was charged."
         )
     width = statistic.high - statistic.low
     require_between("margin", margin, 0, width)
@@ -279,41 +277,23 @@ def _read(
     """Return the levels of a whole pass, their sums and the query's key. Raw."""
     registration, name = access.registration, contest.statistic
     own = contest.kind
-    plain = ZeroOne() if isinstance(own, ZeroOne) else BoundedMean(own.low, own.high, mode=own.mode)
-    levels = plain.levels((_as_tensor(values),), {}, contest.resolution)
-    levels = levels.clamp(0, contest.resolution).cpu()
-    summed = SummedLevels(own.identity(), contest.resolution, _given)
-    summed.owner = owner_of(registration, access.ledger.address, name, "holdout")
-    summed.size = contest.size
-    summed.update(levels)
+    plain: BoundedMean = BoundedMean(own.low, own.high, mode=own.mode)
+    if isinstance(own, ZeroOne):
+        plain = ZeroOne()
+    elif isinstance(own, GroupedMean):
+        plain = GroupedMean(own.low, own.high, mode=own.mode, groups=own.groups)
+    owner = owner_of(registration, access.ledger.address, name, "holdout")
+    summed = plain.accumulator(contest.resolution, owner=owner, size=registration.size)
+    summed.identity = own.identity()
+    tensor = as_tensor(values, missing=False if isinstance(own, ZeroOne) else math.nan)
+    summed.update(tensor)
     asked = Question({name: summed}, query, {}, False)
     ranks = gather(registration, access.ledger.address, asked)
     reading = ranks.reading(name, registration, asked)
+    if name in ranks.groups:
+        levels = ranks.groups[name].levels
+    else:
+        levels = plain.levels((tensor,), {}, contest.resolution)
+    levels = levels.clamp(0, contest.resolution).cpu()
     key = evaluation_key(registration, reading.query)
     return levels, reading.sums, key
-
-
-def _given(arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
-    levels: Tensor = arguments[0]
-    return levels
-
-
-def _as_tensor(values: object) -> Tensor:
-    """Return values of each example as a tensor; what they are is not looked at."""
-    require_instance("values", values, Tensor | np.ndarray)
-    if isinstance(values, Tensor):
-        return values
-    array = cast(NDArray[Any], values)
-
-    def refusal(failure: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"Expected `values` to be an array of booleans or numbers, but got one of "
-            f"{array.dtype} ({failure}). Nothing was charged."
-        )
-
-    def converted() -> Tensor:
-        if array.ndim == 1 and len(array) > 1 and not array.strides[0]:
-            require_own_values(torch.zeros(1).expand(len(array)))
-        return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))
-
-    return errors_by_type(converted, refusal)

@@ -16,6 +16,7 @@ from torch_holdout._shared.checks import (
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
+from torch_holdout.holdout.columns import require_sendable
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.records import Debit
 from torch_holdout.ledger.registration import before_zero_one
@@ -87,6 +88,7 @@ class Question:
                 )
             if self.step is not None:
                 _require_step(self.step)
+            require_sendable([*self.sums.values(), *self.guesses.values()], self.world)
         except HoldoutError as error:
             return error
         return None
@@ -178,6 +180,11 @@ def _require_sums(registration: Registration, owner: tuple[str, ...], sums: Seal
             f"Expected a process group of {sums.world} ranks, for which these sums were made, but "
             f"there are {world}."
         )
+
+
+def other_rank_failed() -> HoldoutError:
+    """Return the error of a rank that could ask, where another could not."""
+    return HoldoutError("Another rank could not ask; nothing was released or charged.")
 
 
 def query_key(statistic: Statistic, query: str) -> str:

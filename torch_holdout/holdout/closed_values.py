@@ -108,6 +108,7 @@ def closing_of(
             modes={name: statistic.mode for name, statistic in statistics.items()},
             challenges=said_challenges(reading.summary.symbols),
             seeded=registered.seeded,
+            assumptions=reading.assumptions,
         )
 
 

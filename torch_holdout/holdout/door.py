@@ -13,15 +13,16 @@ from torch_holdout._shared.checks import (
     require_failure,
     require_whole,
 )
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.distributed import on_first_rank
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE
+from torch_holdout.holdout.asking import Asking
 from torch_holdout.holdout.checks import (
     Question,
     Role,
     estimation_set_after,
     guesses_for,
-    owner_of,
     query_key,
     query_text,
     require_allowed,
@@ -31,6 +32,7 @@ from torch_holdout.holdout.checks import (
 from torch_holdout.holdout.closed_values import closed, closing_of
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.deciding import decided
+from torch_holdout.holdout.filling import empty_sums
 from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.public_facts import PublicFacts
 from torch_holdout.holdout.registration import Registration
@@ -50,7 +52,7 @@ from torch_holdout.statistics import SealedSums, Statistic
 
 
 @final
-class ReusableHoldout(SealedDoor, PublicFacts):
+class ReusableHoldout(Asking, SealedDoor, PublicFacts):
     """A holdout that answers only through a mechanism, within a budget, on a ledger.
 
     The constructor validates. On first use the ledger is opened and the account is created, or
@@ -101,13 +103,19 @@ class ReusableHoldout(SealedDoor, PublicFacts):
         fingerprint: DataFingerprint | None = None,
         seed: int | None = None,
     ) -> None:
+        given = plain(statistics)  # Hydra wraps what is inside of a mapping
         self._registration = Registration(
             name=name,
-            statistics=dict(statistics) if isinstance(statistics, Mapping) else statistics,
+            statistics=dict(given) if isinstance(given, Mapping) else given,
             resolution=resolution,
             seed=seed,
             **planned_arguments(
-                plan, size=size, mechanism=mechanism, budget=budget, delta=delta, grid=grid
+                plain(plan),
+                size=size,
+                mechanism=plain(mechanism),
+                budget=budget,
+                delta=delta,
+                grid=grid,
             ),
         )
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
@@ -167,11 +175,10 @@ class ReusableHoldout(SealedDoor, PublicFacts):
         require_choice("role", role, ("holdout", "guess"))
         require_whole("world", world, 1, 2**20)
         require_whole("rank", rank, 0, world - 1)
-        statistic, levels = self._registration.statistic(name), self._registration.levels
-        owner = owner_of(self._registration, self.address, name, role)
+        sums = empty_sums(self._kept(), self.address, name, role, rank, world)
         if role == "guess" and self.mechanism.estimation_sets is not None:
-            owner += (str(self.estimation_set()),)
-        return statistic.accumulator(levels, owner=owner, size=self.size, rank=rank, world=world)
+            sums.owner += (str(self.estimation_set()),)
+        return sums
 
     def estimation_set(self) -> int:
         """Return the number of the current estimation set, from 0; a release discards one."""

@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from torch_holdout._fingerprints.weights import LANES, WeightsFingerprint
-from torch_holdout._shared.distributed import gathered, gathered_rows, same_rows, share_of
-from torch_holdout.errors import HoldoutError, PartialPassError, WeightsChangedError
-from torch_holdout.holdout.checks import Question
+from torch_holdout._shared.distributed import gathered, share_of
+from torch_holdout.errors import PartialPassError, WeightsChangedError
+from torch_holdout.holdout.checks import Question, other_rank_failed
+from torch_holdout.holdout.columns import Columns, guess_columns, holdout_columns
+from torch_holdout.holdout.groups import GroupLevels, group_levels
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.ledger.run_events import Sums, part_names
 from torch_holdout.statistics import SealedSums
+from torch_holdout.statistics.group_sums import GroupSums
 
-Columns = tuple[Tensor, ...]
 _NO_SQUARES = -1  # on the wire, where the squares are not kept
 
 
@@ -116,6 +118,7 @@ class Gathered:
     rows: Sequence[RankRow]
     # For statistics that need order: all examples of the holdout, and of the guess.
     columns: Mapping[str, tuple[Columns, Columns]] = field(default_factory=dict)
+    groups: Mapping[str, GroupLevels] = field(default_factory=dict)  # of means over groups
     copied: Collection[str] = ()  # sums of which every rank has all rows
     ratios: Collection[str] = ()  # those of the statistics that have two sums
 
@@ -205,7 +208,8 @@ class Gathered:
         if name in self.ratios:
             total, guess, parts = self._divided(name, registration)
         else:
-            total, guess, squares = self.total(name), self.guess(name, levels), self.squares(name)
+            total = statistic.settled(self.total(name), registration.size, levels)
+            guess, squares = self.guess(name, levels), self.squares(name)
         given = asked.guesses.get(name)
         if guess is None and given is not None and not isinstance(given, SealedSums):
             guess = Fraction(min(max(statistic.to_normalised(float(given)), 0.0), 1.0))
@@ -215,6 +219,8 @@ class Gathered:
             if training:
                 largest = registration.units(name) * levels
                 guess = Fraction(statistic.total(training, levels), largest)
+        if name in self.groups:
+            total, squares = self.groups[name].total, self.groups[name].squares
         query = asked.query if isinstance(asked.query, str) else asked.query.query(self.lanes)
         return Reading(total, guess, query, squares, parts)
 
@@ -267,7 +273,7 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
         raise problem
     ranks = Gathered(names, rows, ratios=[name for name in names if parts[name]])
     if ranks.failed:
-        raise HoldoutError("Another rank could not ask; nothing was released or charged.")
+        raise other_rank_failed()
     copied = [name for name in ranks.sums if ranks.everywhere(name, registration.size)]
     ranks = replace(ranks, copied=copied)
     _require_whole_pass(ranks, registration, asked.query)
@@ -275,13 +281,18 @@ def gather(registration: Registration, address: str, asked: Question) -> Gathere
     compares = registration.mechanism.wants_guess()
     columns = {
         name: (
-            _holdout_columns(asked.sums[name], name in copied),
-            _gathered_columns(asked.guesses.get(name), asked.world) if compares else (),
+            holdout_columns(asked.sums[name], name in copied),
+            guess_columns(asked.guesses.get(name), asked.world) if compares else (),
         )
         for name in names
         if registration.statistic(name).needs_order
     }
-    return replace(ranks, columns=columns)
+    groups = {
+        name: group_levels(sums, copied=name in copied)
+        for name in names
+        if isinstance(sums := asked.sums[name], GroupSums)
+    }
+    return replace(ranks, columns=columns, groups=groups)
 
 
 def _require_whole_pass(
@@ -335,29 +346,6 @@ def _other_copies(registration: Registration) -> PartialPassError:
         f"they differ. Use a DistributedSampler, or gather the values before they are added. "
         f"Nothing was released or charged."
     )
-
-
-def _holdout_columns(sums: SealedSums, copied: bool) -> Columns:
-    """Return all rows of the holdout in the dataset's order, from shares or equal copies. Raw."""
-    columns = _columns(sums)
-    if not copied:
-        return gathered_rows(tuple(column[: sums._kept] for column in columns), sums.world)
-    if not same_rows(columns, sums.world):
-        raise PartialPassError(
-            "Expected the same rows in the same order on every rank that has all of them, but they "
-            "differ. Use a DistributedSampler. Nothing was released or charged."
-        )
-    return columns
-
-
-def _gathered_columns(sums: object, world: int) -> Columns:
-    """Return all ranks' rows of a guess. Raw."""
-    return gathered_rows(_columns(sums), world)
-
-
-def _columns(sums: object) -> Columns:
-    parts = sums._rows if isinstance(sums, SealedSums) else []
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
 def _count(sums: object, parts: int = 0) -> Tensor:

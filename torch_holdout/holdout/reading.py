@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import final
@@ -12,6 +13,7 @@ from torch_holdout._noise.laplace import sampler_error
 from torch_holdout._shared.checks import require_instance
 from torch_holdout.accounting import Charge, PrivacyLoss, compose
 from torch_holdout.accounting.compose import sampling_delta
+from torch_holdout.bounds.assumptions import assumptions_about
 from torch_holdout.bounds.certificate import (
     Certificate,
     Interval,
@@ -153,7 +155,8 @@ class AccountReading:
         with self.readable():
             if isinstance(self.mechanism, Sealed):
                 return self.sealed_certificate(self._facts(self.mechanism), failure)
-            return certify_transcript(self.transcript, self.channels, failure)
+            claim = certify_transcript(self.transcript, self.channels, failure)
+            return replace(claim, assumptions=self.assumptions)
 
     def prices(self, asked: Asked, compared: Mapping[str, int]) -> Prices:
         """Return what the next run or release would cost and be worth.
@@ -191,7 +194,7 @@ class AccountReading:
             if not isinstance(mechanism, Sealed):
                 raise InvalidArgumentError("Expected a sealed account, but it shows values.")
             statistics = registered.statistics
-            return certify_sealed(
+            claim = certify_sealed(
                 runs,
                 units={name: statistic.units for name, statistic in statistics.items()},
                 widths={name: own.high - own.low for name, own in statistics.items()},
@@ -201,6 +204,14 @@ class AccountReading:
                 evaluations=mechanism.evaluations,
                 failure=failure,
             )
+            return replace(claim, assumptions=self.assumptions)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the account's claims assume, by the units of its statistics."""
+        statistics = self._registered.statistics
+        groups = {name: own.units for name, own in statistics.items() if own.counts_groups}
+        return assumptions_about(groups, others=len(statistics) - len(groups))
 
     def said(self, mechanism: Sealed) -> Said:
         """Return what runs and symbols have said so far."""

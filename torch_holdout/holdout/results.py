@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 from torch_holdout._shared.text import counted, up
+from torch_holdout.ledger.registration import StoredStatistic, replaced_together
 
 _RUNS_SHOWN = 20
 
@@ -95,7 +96,8 @@ class Status:
 
     Attributes:
         epsilon: Cap over the whole budget at ``delta``, constant from creation; replacing one
-            holdout example; covers adaptive queries and stopping early.
+            holdout example (one whole group, if all statistics are means over the same groups,
+            ``replaced``); covers adaptive queries and stopping early.
         epsilon_spent: Pure sum of what has been charged so far, open rounds included; infinite for
             Gaussian noise.
         rho_spent: The sum of rhos (zero-concentrated privacy) for Gaussian noise, else None.
@@ -161,7 +163,7 @@ class Status:
             f"{counted(self.budget, self.unit)} left{state}",
             self._asked(),
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
-            f"example); {self._spent()}",
+            f"{self.replaced}); {self._spent()}",
             *(f"  {run}" for run in self.runs[-_RUNS_SHOWN:]),
         ]
         for name, statistic in self.statistics.items():
@@ -176,6 +178,17 @@ class Status:
         if self.seeded:
             lines.append("  SEEDED noise: for tests only, the privacy figures do not apply")
         return "\n".join(lines)
+
+    @property
+    def replaced(self) -> str:
+        """What neighbouring holdouts differ in: one example, or one whole group of examples."""
+        return replaced_together(map(StoredStatistic, self.statistics.values()))
+
+    @property
+    def grouped(self) -> list[str]:
+        """The statistics whose units are groups of examples."""
+        known = self.statistics.items()
+        return [name for name, content in known if StoredStatistic(content).counts_groups]
 
     def _asked(self) -> str:
         if self.unit == "run":
@@ -228,6 +241,8 @@ def _channel(statistic: dict[str, Any], mechanism: dict[str, Any]) -> str:
     width = statistic["high"] - statistic["low"]
     better = "higher" if statistic["mode"] == "max" else "lower"
     parts = [f"[{statistic['low']:g}, {statistic['high']:g}], {better} is better"]
+    if StoredStatistic(statistic).counts_groups:
+        parts[0] = f"mean over {counted(statistic['units'], 'group')}, {parts[0]}"
     if mechanism.get("evaluations") is not None:  # sealed: no answer, no grid
         return parts[0]
     for name in ("threshold", "step", "sigma", "epsilon"):

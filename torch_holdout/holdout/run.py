@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, final
 
+from torch import nn
+
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_instance
-from torch_holdout._shared.distributed import on_first_rank
-from torch_holdout._shared.tracebacks import without_trace
+from torch_holdout._shared.distributed import on_first_rank, rank_and_world
+from torch_holdout._shared.tracebacks import without_frames, without_trace
 from torch_holdout.errors import HoldoutClosedError, InvalidArgumentError, SealedValueError
 from torch_holdout.holdout.checks import Question, guesses_for, query_key
+from torch_holdout.holdout.filling import empty_sums, filled, on_every_rank
 from torch_holdout.holdout.gathering import gather
 from torch_holdout.holdout.passes import OpenedRun, Passed
+from torch_holdout.holdout.queries import Named, named_query, require_query
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.run_access import RunAccess
 from torch_holdout.holdout.run_checks import (
@@ -49,9 +53,8 @@ class Run:
         ...     mechanism=th.Sealed(evaluations=10), budget=1)
         >>> with holdout.run(stop=th.Patience("val_acc", patience=2)) as run:
         ...     for epoch in range(10):
-        ...         sums = holdout.accumulator("val_acc")
-        ...         sums.update(torch.arange(4) < min(epoch + 1, 3))
-        ...         if run.evaluate({"val_acc": sums}, query=f"epoch {epoch}").stop:
+        ...         correct = torch.arange(4) < min(epoch + 1, 3)
+        ...         if run.evaluate({"val_acc": correct}, query=f"epoch {epoch}").stop:
         ...             break
         >>> isinstance(run, Run), run.outcome.best_evaluation, run.outcome.stopped_at
         (True, 3, 5)
@@ -109,25 +112,33 @@ class Run:
 
     def belongs_to(self, address: str, name: str) -> bool:
         """Whether it is a run of the holdout of that name in that ledger."""
+        require_instance("address", address, str)
+        require_instance("name", name, str)
         return (self._access.ledger.address, self._access.registration.name) == (address, name)
 
+    @without_frames  # which may hold values
     def evaluate(
         self,
-        sums: Mapping[str, SealedSums],
+        sums: Mapping[str, Any],
         *,
-        query: str | WeightsFingerprint,
+        query: Named,
         step: str | None = None,
     ) -> Evaluation:
         """Evaluate one model; committed before it returns, and no value is shown.
 
         Args:
-            sums: Sealed sums over the whole holdout, by statistic. An evaluation of the statistic
-                that stops the run is a pass; others may come with it or in calls of their own.
-            query: Text, or the weights' fingerprint.
+            sums: Values of the whole holdout by statistic, in any array, as ``holdout.ask`` takes
+                them; or sealed sums. An evaluation of the statistic that stops the run is a pass;
+                others may come with it or in calls of their own.
+            query: Text, a weights fingerprint, a module in eval mode, or ``th.digest(model)``.
             step: Which step of the training loop this is. A resumed run that comes to a step again
                 with the same weights gets the same answer, and makes no new pass.
         """
-        return self._passed(sums, query, step).evaluation
+        require_instance("sums", sums, Mapping)
+        plain = not all(isinstance(own, SealedSums) for own in sums.values())
+        if plain or isinstance(query, nn.Module):
+            sums = on_every_rank(lambda: self._filled(sums, query))
+        return self._passed(sums, named_query(query), step).evaluation
 
     def end(self) -> Outcome | None:
         """End the run here, and hand over its best evaluation; None if it was never begun."""
@@ -208,6 +219,15 @@ class Run:
         if self._trial is not None and self._mark is not None:
             self._trial.took(self._mark, passed.evaluation.number)
         return passed
+
+    def _filled(self, values: Mapping[str, Any], query: Named) -> dict[str, SealedSums]:
+        """Return sealed sums of plain values; raise unless query and values can be taken."""
+        require_query(query)
+        registration, address = self._access.registration, self._access.ledger.address
+        rank, world = rank_and_world()
+        return filled(
+            values, lambda name: empty_sums(registration, address, name, "holdout", rank, world)
+        )
 
     def _recall(self, sums: Mapping[str, SealedSums], query: str | WeightsFingerprint) -> None:
         """Raise unless this run has evaluated the model; nothing is recorded or charged."""

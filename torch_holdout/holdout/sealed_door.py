@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from numpy.typing import NDArray
-from torch import Tensor
-
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._noise.streams import NoiseSource
 from torch_holdout._shared.checks import require_text
@@ -67,7 +64,7 @@ class SealedDoor(RegisteredHoldout):
     def challenge(
         self,
         statistic: str,
-        values: Tensor | NDArray[Any],
+        values: Any,
         *,
         query: str | WeightsFingerprint,
         rule: str = "certified",
@@ -85,10 +82,11 @@ class SealedDoor(RegisteredHoldout):
             test for ``ZeroOne``, by moments of the differences for other means.
 
         Args:
-            statistic: What is compared: a ``ZeroOne`` or ``BoundedMean``.
-            values: One value for each example: booleans or integers for ``ZeroOne``. Two models
-                are paired by position, so the order must always be the same; on several ranks
-                gather all of them, and ask on one. NaN counts as the worse bound.
+            statistic: What is compared: a ``ZeroOne``, ``BoundedMean`` or ``GroupedMean``, whose
+                groups are paired.
+            values: One value for each example, in any array; whole or boolean for ``ZeroOne``. Two
+                models are paired by position, so the order must always be the same; on several
+                ranks gather all of them, and ask on one. NaN counts as the worse bound.
             query: Text, or the weights' fingerprint. The same query is the same answer, free,
                 whatever the values; of text the log says so.
             rule: ``"margin"`` keeps what is better on this holdout by more than ``margin``; it

@@ -1,7 +1,7 @@
 """The parameters of a holdout as its ledger stores them, typed, and their comparison."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, final
@@ -66,8 +66,10 @@ class StoredStatistic:
     @property
     def cut(self) -> tuple[int, Any, str | None]:
         """Which examples make up a unit."""
-        groups = self.groups
-        return self.units, self.content.get("seed"), None if groups is None else groups["digest"]
+        content, groups = self.content, self.groups
+        if content.get("kind") == "logged_mean":  # batches, also those of each rank
+            return self.units, (content.get("batch_size"), content.get("ranks")), None
+        return self.units, content.get("seed"), None if groups is None else groups["digest"]
 
     @property
     def counts_examples(self) -> bool:
@@ -106,6 +108,24 @@ class StoredStatistic:
     def value_at(self, index: int) -> float:
         """Return the published value of a grid point, in user units."""
         return self.low + (self.high - self.low) * index / self.grid
+
+
+def replaced_together(statistics: Iterable[StoredStatistic]) -> str:
+    """Return what neighbouring holdouts differ in: one example, or one group of examples.
+
+    Only if every statistic is a mean over the same groups does a whole group move no sum by more.
+
+    Example:
+        >>> groups = {"digest": "a"}
+        >>> loss = StoredStatistic({"kind": "grouped_mean", "units": 5, "groups": groups})
+        >>> accuracy = StoredStatistic({"kind": "zero_one", "units": 50})
+        >>> replaced_together([loss]), replaced_together([loss, accuracy])
+        ('group of examples', 'example')
+    """
+    known = list(statistics)
+    grouped = all(statistic.counts_groups for statistic in known)
+    same = len({statistic.cut for statistic in known}) == 1
+    return "group of examples" if grouped and same else "example"
 
 
 @final

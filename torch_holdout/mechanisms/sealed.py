@@ -121,5 +121,5 @@ def values_are_sealed() -> InvalidArgumentError:
     return InvalidArgumentError(
         "Expected a run, because this holdout is sealed and shows no value before it is closed. "
         "Write `with holdout.run(stop=th.Patience(...)) as run:` and, for each evaluation, "
-        "`run.evaluate({name: sums}, query=...)`. Nothing was charged."
+        "`run.evaluate({name: values}, query=...)`. Nothing was charged."
     )

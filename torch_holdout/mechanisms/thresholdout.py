@@ -58,6 +58,7 @@ class Thresholdout(StaysNearGuess):
         if self.initial is None:
             return
         require_instance("initial", self.initial, Mapping)
+        object.__setattr__(self, "initial", dict(self.initial))
         for name, value in self.initial.items():
             require_text("initial", name)
             require_number(f"initial[{name!r}]", value)

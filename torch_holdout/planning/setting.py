@@ -38,9 +38,21 @@ LARGEST = {
 }
 
 
-@final
+class Explained:
+    """What prints as its explanation.
+
+    Not a dataclass, and a plan is not final: LightningCLI would build one that is from its fields,
+    and not let ``class_path: torch_holdout.plan`` make it.
+    """
+
+    explanation: str
+
+    def __str__(self) -> str:
+        return self.explanation
+
+
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Explained):
     """A mechanism and a budget for a holdout of ``size`` examples, and what they certify.
 
     ``ReusableHoldout(url, name=..., statistics=..., plan=plan)`` takes it. With as many statistics
@@ -100,9 +112,6 @@ class Plan:
     def useful(self) -> bool:
         """Whether the certificate says something, and as much as was asked for."""
         return self.certificate.tolerance <= (self.tolerance or USELESS)
-
-    def __str__(self) -> str:
-        return self.explanation
 
 
 def planned_arguments(given: Plan | None, **arguments: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def privacy(holdout: HoldoutReport) -> str:
     at = "" if status.delta is None else f" at delta {delta_text(status.delta)}"
     remark = (
         f"All {what} of the whole budget together cost at most epsilon "
-        f"{cost_text(status.epsilon)}{at}, replacing one holdout example."
+        f"{cost_text(status.epsilon)}{at}, replacing one holdout {status.replaced}."
     )
     if status.epsilon > LARGE_EPSILON:
         remark += f" An epsilon above {LARGE_EPSILON} protects nobody's record."
@@ -105,6 +105,15 @@ def quotient(statistic: StatisticReport) -> str:
         f"{short(statistic)} is the quotient of two means over the examples. The claim is about "
         f"the quotient of the two expectations, cut to its bounds, not about the mean of the "
         f"examples' own quotients."
+    )
+
+
+def groups(statistic: StatisticReport, size: int) -> str:
+    """Return what a mean over groups claims."""
+    return (
+        f"{short(statistic)} is a mean over {counted(statistic.units, 'group')} of the {size:,} "
+        f"rows, and a group is a unit: each counts once, however many rows it has. The claim is "
+        f"about groups like these, and holds if they are independent of each other."
     )
 
 

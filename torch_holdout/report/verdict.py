@@ -19,6 +19,7 @@ from torch_holdout.report.remarks import (
     Remark,
     blocks,
     confidence,
+    groups,
     privacy,
     quotient,
     short,
@@ -101,6 +102,7 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
     ]
     limits += [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
     limits += [quotient(s) for s in holdout.statistics if s.ratio]
+    limits += [groups(s, status.size) for s in holdout.statistics if s.name in status.grouped]
     if not status.renaming_detected:
         limits.append(
             "The account does not know its data's fingerprint: the same data under another name "

@@ -71,9 +71,13 @@ class Statistic(ABC):
             sums.limit = share_of(size, rank, world)
         return sums
 
-    def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
+    def total(self, columns: tuple[Tensor | list[Any], ...], resolution: int) -> int:
         """Return the sum of levels of all rows, if the statistic ``needs_order``. Raw."""
         raise NotImplementedError
+
+    def settled(self, total: int, size: int, resolution: int) -> int:
+        """Return the sum of levels over the units from that over ``size`` examples. Raw."""
+        return total
 
     def to_user(self, normalised: float) -> float:
         """Map [0, 1] to the user's units, never outside the bounds."""

@@ -1,8 +1,8 @@
 """Metrics that are not means of examples, by subsample and aggregate."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
@@ -10,10 +10,22 @@ from torch import Tensor
 
 from torch_holdout._fingerprints.hashing import describe_function, qualified_name
 from torch_holdout._noise.fixed import fixed_permutation
-from torch_holdout._shared.checks import plain_whole, require_between, require_whole
+from torch_holdout._shared.checks import (
+    plain_whole,
+    require_between,
+    require_instance,
+    require_whole,
+)
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
-from torch_holdout.statistics.made_up import Column, require_one_number
+from torch_holdout.statistics.grouping import Grouping
+from torch_holdout.statistics.made_up import (
+    Arguments,
+    Layout,
+    NoSuchEntryError,
+    require_one_number,
+)
+from torch_holdout.statistics.rows import device_of
 from torch_holdout.statistics.sealed_sums import BufferedRows, SealedSums
 from torch_holdout.statistics.undefined import heard_warnings, says_undefined, still_in_front
 
@@ -33,8 +45,11 @@ class Blockwise(Statistic):
     (sklearn's ``UndefinedMetricWarning``, torchmetrics' "No positive samples ...", numpy's "invalid
     value ..."); deprecations do not.
 
-    Before the first row is kept, the metric is tried on made-up rows of the same layout: one that
-    gives several numbers, takes other arguments or has a typo is refused, and nothing is charged.
+    The arguments of ``update`` are tensors, or lists with one entry for each row: text for BLEU and
+    ROUGE, dictionaries of tensors for detection. Before the first row is kept, the metric is tried
+    on made-up rows of the same layout: one that gives several numbers, takes other arguments or has
+    a typo is refused, and nothing is charged. Rows of other types cannot be made up, and that is
+    warned of.
 
     Guarantee:
         One example is in one block, so it changes the mean by at most
@@ -45,7 +60,10 @@ class Blockwise(Statistic):
         with noise: use as many blocks as the metric bears.
 
     The order of the examples must be the same in every pass and must not depend on their content
-    (no shuffling, no sorting by length), and the metric must not draw random numbers.
+    (no shuffling, no sorting by length), and the metric must not draw random numbers. Rows that
+    belong together (``groups``, e.g. the documents of one query) go to the same block; then whole
+    groups are permuted, and a block has G/k of G groups. A metric of several numbers needs
+    ``select``.
 
     Args:
         metric: A torchmetrics metric, or a function of the same arguments.
@@ -55,6 +73,8 @@ class Blockwise(Statistic):
         mode: Which direction is better.
         degenerate: What a block without a value counts as; None: the worse bound.
         seed: Decides the permutation (public; kept in the ledger).
+        groups: The ids of all rows, in the dataset's order, for rows that stay together.
+        select: Which entry of the metric's result counts: a key, a number, or a function of it.
 
     Example:
         >>> recall = lambda preds, target: (preds[target == 1] > 0.5).float().mean()
@@ -71,6 +91,8 @@ class Blockwise(Statistic):
     blocks: int
     degenerate: float
     seed: int
+    groups: Grouping | None = field(default=None, repr=False)
+    select: Any = field(default=None, repr=False)
 
     def __init__(
         self,
@@ -81,6 +103,9 @@ class Blockwise(Statistic):
         mode: Mode = "max",
         degenerate: float | None = None,
         seed: int = 0,
+        *,
+        groups: Any = None,
+        select: str | int | Callable[[Any], Any] | None = None,
     ) -> None:
         self._set_bounds(low, high, mode)
         require_whole("blocks", plain_whole(blocks), 2, 10**9)
@@ -97,40 +122,59 @@ class Blockwise(Statistic):
         object.__setattr__(self, "blocks", int(blocks))
         object.__setattr__(self, "degenerate", float(degenerate))
         object.__setattr__(self, "seed", int(seed))
+        if groups is not None and not isinstance(groups, Grouping):
+            groups = Grouping(groups)
+        if not (select is None or callable(select)):
+            require_instance("select", plain_whole(select), str | int)
+        object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "select", select)
 
     def units(self, size: int) -> int:
         """Return the number of blocks."""
-        if size < self.blocks:
+        if self.groups is not None:
+            self.groups.require_rows(size)
+        parts = size if self.groups is None else self.groups.count
+        if parts < self.blocks:
+            noun = "example" if self.groups is None else "group"
             raise InvalidArgumentError(
-                f"Expected at most {size} blocks, one example in each, but got {self.blocks}."
+                f"Expected at most {parts} blocks, one {noun} in each, but got {self.blocks}."
             )
         return self.blocks
 
     def identity(self) -> dict[str, Any]:
-        """Return kind, bounds, blocks and the metric's name."""
+        """Return kind, bounds, blocks, the metric's name, the groups and what is selected."""
         name = type(self.metric).__qualname__
         if not _is_metric(self.metric):
             name = getattr(self.metric, "__qualname__", name)
         bounds = {"kind": "blockwise", "low": self.low, "high": self.high, "mode": self.mode}
-        cut = {"blocks": self.blocks, "degenerate": self.degenerate, "seed": self.seed}
+        cut: dict[str, Any] = {
+            "blocks": self.blocks,
+            "degenerate": self.degenerate,
+            "seed": self.seed,
+        }
+        if self.groups is not None:
+            cut |= {"groups": self.groups.identity()}
+        if self.select is not None:
+            cut |= {"select": qualified_name(self.select) if callable(self.select) else self.select}
         return bounds | {"metric": name} | cut
 
     def source(self) -> str:
-        """Return the metric's name and its settings."""
+        """Return the metric's name and its settings, and a selecting function's code."""
+        select = f" {describe_function(self.select)}" if callable(self.select) else ""
         if not _is_metric(self.metric):
-            return f"Blockwise {describe_function(self.metric)}"
+            return f"Blockwise {describe_function(self.metric)}{select}"
         plain = (int, float, str, bool, type(None))
         settings = {
             name: value
             for name, value in sorted(vars(self.metric).items())
             if not name.startswith("_") and isinstance(value, plain)
         }
-        return f"Blockwise {type(self.metric).__qualname__} {settings}"
+        return f"Blockwise {type(self.metric).__qualname__} {settings}{select}"
 
     def _empty(self, resolution: int) -> SealedSums:
         return BufferedRows(self.identity(), resolution, self._try_out)
 
-    def _try_out(self, columns: tuple[Column, ...], size: int | None) -> None:
+    def _try_out(self, columns: Layout, size: int | None) -> None:
         """Try the metric on made-up rows, once for each layout and process."""
         tried: set[object] = self.__dict__.setdefault("_tried", set())
         rows = 8 if size is None else max(1, size // self.blocks)
@@ -144,15 +188,29 @@ class Blockwise(Statistic):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_tried"}
 
-    def total(self, columns: tuple[Tensor, ...], resolution: int) -> int:
+    def total(self, columns: Arguments, resolution: int) -> int:
         """Return the sum of levels over the blocks, from all rows in the dataset's order. Raw."""
-        order = fixed_permutation(len(columns[0]), self.seed).to(columns[0].device)
-        parts = [column[order].tensor_split(self.blocks) for column in columns]
-        values = [self._value(rows) for rows in zip(*parts, strict=True)]
+        values = [
+            self._value(tuple(_taken(column, block) for column in columns))
+            for block in self._cut(len(columns[0]))
+        ]
         levels = self._quantise(torch.tensor(values, dtype=torch.float64), resolution)
         return int(levels.clamp(0, resolution).sum())
 
-    def _value(self, rows: tuple[Tensor, ...]) -> float:
+    def _cut(self, size: int) -> Iterable[Tensor]:
+        """Return the rows' numbers, block by block; only the seed and the groups decide them."""
+        if self.groups is None or size != self.groups.rows:  # training rows have no groups
+            return fixed_permutation(size, self.seed).tensor_split(self.blocks)
+        block_of = torch.empty(self.groups.count, dtype=torch.int64)
+        for block, groups in enumerate(
+            fixed_permutation(self.groups.count, self.seed).tensor_split(self.blocks)
+        ):
+            block_of[groups] = block
+        of_rows = block_of[self.groups.numbers]
+        ends = torch.bincount(of_rows, minlength=self.blocks).cumsum(0)[:-1]
+        return of_rows.argsort(stable=True).tensor_split(ends.tolist())
+
+    def _value(self, rows: Arguments) -> float:
         """Compute one block; the message of a failure, which may quote rows, stays here."""
         for _ in range(_MOST_REPEATS):
             value = math.nan
@@ -169,15 +227,31 @@ class Blockwise(Statistic):
         undefined = any(says_undefined(*warning) for warning in heard)
         return self.degenerate if undefined or not math.isfinite(value) else value
 
-    def _compute(self, rows: tuple[Tensor, ...]) -> Any:
+    def _compute(self, rows: Arguments) -> Any:
         if not _is_metric(self.metric):
-            return self.metric(*rows)
-        metric = self.metric.clone().to(rows[0].device)
+            return self._selected(self.metric(*rows))
+        metric = self.metric.clone().to(device_of(rows) or torch.device("cpu"))
         for part in metric.modules():  # the rows of all ranks are here already
             part.distributed_available_fn = lambda: False
         metric.reset()
         metric.update(*rows)
-        return metric.compute()
+        return self._selected(metric.compute())
+
+    def _selected(self, result: Any) -> Any:
+        if self.select is None:
+            return result
+        if callable(self.select):
+            return self.select(result)
+        try:
+            return result[self.select]
+        except (KeyError, IndexError, TypeError):
+            raise NoSuchEntryError("Expected a result with the selected entry.") from None
+
+
+def _taken(column: Tensor | list[Any], block: Tensor) -> Tensor | list[Any]:
+    if isinstance(column, Tensor):
+        return column[block.to(column.device)]
+    return [column[row] for row in block.tolist()]
 
 
 def _is_metric(metric: Any) -> bool:

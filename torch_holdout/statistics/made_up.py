@@ -7,8 +7,9 @@ nothing of their values, so whatever the metric does with them may be told.
 import math
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch_holdout._noise.fixed import normal_numbers
 from torch_holdout._noise.generators import lent_generator
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
+from torch_holdout.statistics.rows import Column, Listed, device_of, made_up_rows
 from torch_holdout.statistics.undefined import heard_warnings
 
 # Errors of code, not of values. A ValueError may be about the values and is no reason to refuse.
@@ -25,20 +27,19 @@ _MOST_ROWS = 256
 _SEVERAL = "gave several"
 
 
-class Column(NamedTuple):
-    """The layout of one of a metric's arguments; ``shape`` is without the batch."""
-
-    dtype: torch.dtype
-    device: torch.device
-    shape: tuple[int, ...]
+class NoSuchEntryError(InvalidArgumentError):
+    """Raised where a metric's result has no entry of the name or number that was selected."""
 
 
-def require_one_number(
-    compute: Callable[..., Any], name: str, columns: tuple[Column, ...], rows: int
-) -> None:
+Layout = tuple[Column | Listed, ...]
+Arguments = tuple[Tensor | list[Any], ...]
+
+
+def require_one_number(compute: Callable[..., Any], name: str, columns: Layout, rows: int) -> None:
     """Raise if a metric gives no single number for any made-up rows of this layout.
 
-    One that fails in ways that may be about the values is only warned of.
+    One that fails in ways that may be about the values is only warned of; so is one whose rows are
+    of a type that cannot be made up, which is not tried.
 
     Example:
         >>> column = Column(torch.float32, torch.device("cpu"), ())
@@ -49,13 +50,23 @@ def require_one_number(
         for a block of rows, but for made-up rows of the same layout (2 tensors: torch.float32,
         torch.float32) it gave several. ...
     """
+    unknown = [str(each) for each in columns if isinstance(each, Listed) and not each.known]
+    if unknown:
+        warnings.warn(
+            f"The metric {name} was not tried on made-up rows, because some of its rows are of "
+            f"types that cannot be made up ({', '.join(unknown)}). A block on which it gives no "
+            f"number counts as degenerate. Call it on training rows first.",
+            HoldoutWarning,
+            stacklevel=2,
+        )
+        return
     try:
         tries = list(_tries(columns, min(rows, _MOST_ROWS)))
     except (RuntimeError, TypeError):  # a type or device that none can be made for
         return
     failures: list[tuple[str, bool]] = []  # what came instead, and whether values cannot help
     for arguments in tries:
-        device = arguments[0].device
+        device = device_of(arguments) or torch.device("cpu")
         with heard_warnings(), torch.no_grad(), lent_generator("made-up rows", device=device):
             failure = _failure(compute, arguments)
         if failure is None:
@@ -63,18 +74,19 @@ def require_one_number(
         failures.append(failure)
         if failure[0] == _SEVERAL:
             break
-    types = ", ".join(str(column.dtype) for column in columns)
+    types = ", ".join(str(c.dtype) if isinstance(c, Column) else f"list of {c}" for c in columns)
+    arguments_noun = "tensors" if all(isinstance(c, Column) for c in columns) else "arguments"
     came, _ = failures[0] if failures[-1][0] != _SEVERAL else failures[-1]
     problem = (
         f"Expected the metric {name} to give one number for a block of rows, but for made-up rows "
-        f"of the same layout ({len(columns)} tensors: {types}) it {came}."
+        f"of the same layout ({len(columns)} {arguments_noun}: {types}) it {came}."
     )
     # Values may be wrong for it in some of the tries: most of them decide.
     if came == _SEVERAL or 2 * sum(hopeless for _, hopeless in failures) > len(failures):
         raise InvalidArgumentError(
-            f"{problem} On the holdout every block would count as degenerate. Choose one entry or "
-            f"an average (average='macro', ...), or call it on training rows to see the error. "
-            f"Nothing was charged."
+            f"{problem} On the holdout every block would count as degenerate. Choose one entry "
+            f"(select=...) or an average (average='macro', ...), or call it on training rows to "
+            f"see the error. Nothing was charged."
         )
     warnings.warn(
         f"{problem} If it does so on the holdout, the block counts as degenerate. Call it on "
@@ -84,7 +96,7 @@ def require_one_number(
     )
 
 
-def _failure(compute: Callable[..., Any], arguments: tuple[Tensor, ...]) -> tuple[str, bool] | None:
+def _failure(compute: Callable[..., Any], arguments: Arguments) -> tuple[str, bool] | None:
     """Return what came instead of one number; None if one came."""
     try:
         value = compute(*arguments)
@@ -93,10 +105,14 @@ def _failure(compute: Callable[..., Any], arguments: tuple[Tensor, ...]) -> tupl
             return _SEVERAL, True
         if count == 0:
             return "gave none", False
+    except NoSuchEntryError:
+        return "gave a result without the entry that `select` names", True
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"raised {type(error).__name__} in {place.name}, line {place.lineno}"
         return where, isinstance(error, _NOT_ABOUT_VALUES)
+    if isinstance(value, Mapping):  # of made-up rows: its keys are no secret
+        return f"gave dict with the keys {sorted(map(str, value))}", True
     try:
         float(value)
     except Exception:
@@ -104,9 +120,10 @@ def _failure(compute: Callable[..., Any], arguments: tuple[Tensor, ...]) -> tupl
     return None
 
 
-def _tries(columns: tuple[Column, ...], rows: int) -> Iterator[tuple[Tensor, ...]]:
+def _tries(columns: Layout, rows: int) -> Iterator[Arguments]:
     """Yield plausible arguments: probabilities, logits, 0 and 1, amounts; classes, signs."""
-    scores = [c.shape[0] for c in columns if c.dtype.is_floating_point and c.shape]
+    tensors = [column for column in columns if isinstance(column, Column)]
+    scores = [c.shape[0] for c in tensors if c.dtype.is_floating_point and c.shape]
     classes = max(scores[0], 2) if scores else 2
     for floats, labels in (
         (_probabilities, classes),
@@ -117,8 +134,11 @@ def _tries(columns: tuple[Column, ...], rows: int) -> Iterator[tuple[Tensor, ...
         (_amounts, classes),
         (_amounts, -1),
     ):
+        made = partial(_column, floats=floats, labels=labels)
         yield tuple(
-            _column(column, (rows, *column.shape), floats, labels, seed)
+            made(column, (rows, *column.shape), seed)
+            if isinstance(column, Column)
+            else made_up_rows(column, rows, made)
             for seed, column in enumerate(columns)
         )
 
@@ -126,9 +146,10 @@ def _tries(columns: tuple[Column, ...], rows: int) -> Iterator[tuple[Tensor, ...
 def _column(
     column: Column,
     shape: tuple[int, ...],
+    seed: int,
+    *,
     floats: Callable[[tuple[int, ...], int], Tensor],
     labels: int,
-    seed: int,
 ) -> Tensor:
     if column.dtype.is_floating_point or column.dtype.is_complex:
         made = floats(shape, seed)

@@ -97,10 +97,10 @@ class Ratio(Statistic):
 
     def levels(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
         """Turn the arguments of one ``update`` into integer levels: two columns, [B, 2]."""
-        if len(arguments) != 2 or named or not all(isinstance(a, Tensor) for a in arguments):
+        if len(arguments) != 2 or named:
             given = [type(a).__name__ for a in (*arguments, *named.values())]
             raise InvalidArgumentError(
-                f"Expected `update(numerators, denominators)` with two tensors, one value of each "
+                f"Expected `update(numerators, denominators)` with two arrays, one value of each "
                 f"for every example, but got {len(given)} arguments ({', '.join(given)}). A "
                 f'guarded step returns {{"val_loss": (numerators, denominators)}}.'
             )

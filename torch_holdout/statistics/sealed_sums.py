@@ -8,8 +8,9 @@ from torch import Tensor
 
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError, SealedValueError
+from torch_holdout.statistics.arrays import as_tensor, is_number
 from torch_holdout.statistics.layouts import require_own_values
-from torch_holdout.statistics.made_up import Column
+from torch_holdout.statistics.rows import Column, Listed, copied, listed_layout
 
 _LARGEST_SQUARES = 2**62  # as for sums: one more batch cannot overflow 64 bits
 
@@ -49,11 +50,16 @@ class SealedSums(ABC):
         self._beyond: Tensor | None = None  # of the examples after the limit
         self._squares: Tensor | None = None
         self._squares_beyond: Tensor | None = None
-        self._rows: list[tuple[Tensor, ...]] = []
+        self._rows: list[tuple[Tensor | list[Any], ...]] = []
 
     @property
     def keeps_squares(self) -> bool:
         """Whether the sum of squared levels is kept too."""
+        return False
+
+    @property
+    def goes_by_place(self) -> bool:
+        """Whether rows that have come were told apart by their places in the dataset alone."""
         return False
 
     @abstractmethod
@@ -149,7 +155,7 @@ class BufferedRows(SealedSums):
         self,
         identity: dict[str, Any],
         resolution: int,
-        try_out: Callable[[tuple[Column, ...], int | None], None],
+        try_out: Callable[[tuple[Column | Listed, ...], int | None], None],
     ) -> None:
         super().__init__(identity, resolution)
         self._try_out = try_out
@@ -157,16 +163,25 @@ class BufferedRows(SealedSums):
     def update(self, *arguments: Any, **named: Any) -> None:
         """Keep one batch. Works on any device and reads nothing back."""
         rows = _checked_rows(arguments, named)
+        layout = _layout(rows)
         if not self._rows:
-            self._try_out(_layout(rows), self.size)
-        elif _layout(rows) != _layout(self._rows[0]):
+            # Of lists the first row: what others hold is compared with nothing, it is data.
+            first = zip(layout, rows, strict=True)
+            self._try_out(
+                tuple(listed_layout(list(rows)) if c is None else c for c, rows in first), self.size
+            )
+        elif layout != _layout(self._rows[0]):
             raise InvalidArgumentError(
                 "Expected every batch to have the same number of tensors, shapes beyond the batch "
                 "and types as the first, but this one differs. Nothing was released or charged."
             )
-        self._keep(len(rows[0]))
         # Copies: a caller that reuses its buffers would put one example into many blocks.
-        self._rows.append(tuple(column.clone() for column in rows))
+        kept = tuple(
+            column.clone() if isinstance(column, Tensor) else [copied(row) for row in column]
+            for column in rows
+        )
+        self._keep(len(rows[0]))
+        self._rows.append(kept)
 
 
 def _added(total: Tensor | None, batch: Tensor) -> Tensor:
@@ -174,18 +189,36 @@ def _added(total: Tensor | None, batch: Tensor) -> Tensor:
     return batch if total is None else total.to(batch.device) + batch
 
 
-def _checked_rows(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
-    tensors = not named and all(isinstance(a, Tensor) and a.ndim for a in arguments)
-    dense = tensors and all(is_plain(a) for a in arguments)
-    if not dense or len({(len(a), a.device) for a in arguments}) != 1:
+def _checked_rows(
+    arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Tensor | list[Any], ...]:
+    arguments = tuple(a if _holds_rows(a) else as_tensor(a) for a in arguments)
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    lists = [a for a in arguments if isinstance(a, list | tuple)]
+    dense = all(is_plain(a) and a.ndim for a in tensors)
+    whole = bool(arguments) and not named and len(tensors) + len(lists) == len(arguments)
+    together = dense and len({len(a) for a in arguments}) == 1 if whole else False
+    if not together or len({a.device for a in tensors}) > 1:
         raise InvalidArgumentError(
             f"Expected `update(preds, target, ...)` with dense tensors on one device that have the "
-            f"batch first and are equally long, but got {len(arguments)} arguments that are not."
+            f"batch first, or lists with one entry for each row, all equally long, but got "
+            f"{len(arguments)} arguments that are not."
         )
-    for column in arguments:
+    for column in tensors:
         require_own_values(column)
-    return tuple(a.detach() for a in arguments)
+    return tuple(a.detach() if isinstance(a, Tensor) else list(a) for a in arguments)
 
 
-def _layout(rows: tuple[Tensor, ...]) -> tuple[Column, ...]:
-    return tuple(Column(column.dtype, column.device, tuple(column.shape[1:])) for column in rows)
+def _holds_rows(argument: object) -> bool:
+    """Whether it is a list of rows of any kind, and not of numbers; the first one tells."""
+    return isinstance(argument, list | tuple) and bool(argument) and not is_number(argument[0])
+
+
+def _layout(rows: tuple[Tensor | list[Any], ...]) -> tuple[Column | None, ...]:
+    """Return the layout of each tensor; None for a list."""
+    return tuple(
+        Column(column.dtype, column.device, tuple(column.shape[1:]))
+        if isinstance(column, Tensor)
+        else None
+        for column in rows
+    )

@@ -18,6 +18,14 @@ which is no mean of examples, is a `th.Blockwise` statistic):
      def {step}(self, batch, batch_idx):
 +        return {{..., {key}: values}}  # one for each example of the batch"""
 
+_PREDICTION = """Return per-example values from `values=` instead; HoldoutTrainer averages, guards
+and logs them, and what your code keeps or logs in training goes under `if model.training:`
+-    def compute_metrics(p):
+-        return {{{key}: accuracy(p.predictions, p.label_ids)}}
++    def values(p):  # of one batch, tensors on the device
++        return {{{key}: p.predictions.argmax(-1) == p.label_ids}}
+     HoldoutTrainer(..., values=values)"""
+
 
 def diff_for(hook: str, key: str = "val_loss") -> str:
     """Return the change that guards a key which is logged in a hook.
@@ -27,7 +35,9 @@ def diff_for(hook: str, key: str = "val_loss") -> str:
         -        self.log("val_auroc", ...)
     """
     quoted = f'"{key}"'
-    if hook.endswith("_step"):
+    if hook == "prediction_step":
+        return _PREDICTION.format(key='"accuracy"')
+    if hook.endswith("step"):
         return _STEP.format(hook=hook, key=quoted)
     step = "test_step" if "_test_" in hook else "validation_step"
     return _HOOK.format(hook=hook, key=quoted, step=step)

@@ -125,13 +125,23 @@ class Ring:
         slots: How many passes are kept: the patience and one more.
         rank: Of which rank the files are; None if one file has the whole weights.
         writes: Whether this process writes them.
+        resume: How a fit goes on with its run.
     """
 
-    def __init__(self, folder: Path, slots: int, *, rank: int | None, writes: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        slots: int,
+        *,
+        rank: int | None,
+        writes: bool,
+        resume: str = "trainer.fit(..., ckpt_path=...)",
+    ) -> None:
         self._folder = folder
         self._slots = slots
         self._rank = rank
         self._writes = writes
+        self._resume = resume
         self._copy: Weights | None = None
         self._run = ""
 
@@ -152,8 +162,7 @@ class Ring:
         if on_any_rank(failed):
             raise HoldoutError(
                 f"The weights of a pass could not be written to {self._folder}. The pass is "
-                f"recorded and the run stays open: make room there, and go on with "
-                f"trainer.fit(..., ckpt_path=...)."
+                f"recorded and the run stays open: make room there, and go on with {self._resume}."
             )
 
     def best(self, evaluation: int | None) -> Weights | None:

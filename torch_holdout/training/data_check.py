@@ -58,13 +58,17 @@ class DataCheck:
         return {**vars(self), "_held": []}
 
     def run(self, loader: Any, guess_loaders: Any, public_loaders: Sequence[Any] = ()) -> None:
-        """Compare the loader's dataset and the others'; rank 0 reads, its errors reach all."""
+        """Compare the loader's dataset with the account, and with the other loaders'."""
         dataset = None if loader is None else _dataset(loader)
         wanted = guess_loaders is not None and self._holdout.mechanism.wants_guess()
         guesses = [_dataset(loader) for loader in listed(guess_loaders)] if wanted else []
         shown = [_dataset(loader) for loader in public_loaders]
         others: Others = [(each, _own_guess) for each in guesses]
         others += [(each, _displayed) for each in shown]
+        self.compare(dataset, others)
+
+    def compare(self, dataset: Any, others: Others) -> None:
+        """Compare datasets; rank 0 reads, its errors reach all."""
         _, world = rank_and_world()
         # Frames of the comparison hold records and their hashes.
         without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, others)))
@@ -97,8 +101,9 @@ class DataCheck:
             require_other_hashes(self._holdout, reading, read(other), refusal)
         except UnreadableDataError as reason:
             # Whatever is shown of the holdout's records would publish its mean.
-            which = "guess" if refusal is _own_guess else "public"
-            what = f"A {which} loader's dataset was not compared with the holdout's: {reason}"
+            which = {_own_guess: "A guess loader's", _displayed: "A public loader's"}
+            whose = which.get(refusal, "Another")
+            what = f"{whose} dataset was not compared with the holdout's: {reason}"
             self._say(what, logging.WARNING)
 
     def _say(self, what: str, level: int | None = None) -> None:

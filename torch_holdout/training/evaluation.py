@@ -10,12 +10,12 @@ from torch_holdout._shared.distributed import share_of
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.passes import Passed
+from torch_holdout.holdout.queries import require_eval
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import SealedSums
 from torch_holdout.training.advice import diff_for
 from torch_holdout.training.loaders import HoldoutLoader
-from torch_holdout.training.requirements import require_eval
 
 
 class Evaluation:
@@ -23,7 +23,8 @@ class Evaluation:
 
     ``version`` names whatever else than the model decides the values; ``loader`` tells how many
     examples a batch has; ``confirmed`` is called with the model where its weights are looked at for
-    the second time, so that it sees those that were evaluated.
+    the second time, so that it sees those that were evaluated; ``step`` names the code that makes
+    the values.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Evaluation:
         world: int,
         loader: HoldoutLoader | None = None,
         confirmed: Callable[[nn.Module], None] | None = None,
+        step: str = "validation_step",
     ) -> None:
         self._holdout = holdout
         self._model = model
         self._version = version
         self._loader = loader
         self._confirmed = confirmed
+        self._step = step
         self._batches = 0
         self._sums = {
             name: holdout.accumulator(name, rank=rank, world=world) for name in holdout.statistics
@@ -58,7 +61,7 @@ class Evaluation:
 
     def look_when_complete(self) -> None:
         """Look once more in the last step. The ranks may have it at different moments."""
-        complete = all(sums._kept >= self._share for sums in self._sums.values())
+        complete = all(sums._seen >= self._share for sums in self._sums.values())
         if complete and not self._sharded:
             self.look_at_weights()
 
@@ -77,6 +80,10 @@ class Evaluation:
         if self._confirmed is not None:
             self._confirmed(self._model)
 
+    def rows(self) -> range | None:
+        """Return how many examples the next batch may have; None if the loader does not tell."""
+        return None if self._loader is None else self._loader.rows(self._batches)
+
     def add(self, output: Any) -> None:
         """Add a step's output for a batch of the holdout."""
         for name, values in self._checked(output).items():
@@ -85,6 +92,8 @@ class Evaluation:
             sums.update(*values)
             if self._loader is not None:
                 self._loader.require_values(name, sums._seen - before, self._batches)
+                if sums.goes_by_place:
+                    self._loader.require_places(name)
         self._batches += 1
 
     def add_guess(self, output: Any) -> None:
@@ -117,7 +126,7 @@ class Evaluation:
         if not isinstance(output, Mapping):
             raise InvalidArgumentError(
                 f"Expected the step to return a dictionary with {sorted(expected)}, but got "
-                f"{type(output).__name__}. {diff_for('validation_step')}"
+                f"{type(output).__name__}. {diff_for(self._step)}"
             )
         if set(output) != expected:
             missing = sorted(expected - set(output))

@@ -1,6 +1,6 @@
 """The hooks of ``HoldoutGuard``, without a base class: each Lightning package binds them once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from torch_holdout._shared.checks import (
     require_text,
     require_whole,
 )
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -30,7 +31,9 @@ from torch_holdout.training.requirements import (
     checked_public,
     require_batches,
     require_loggable,
+    require_one_step,
     require_own_examples,
+    require_step_function,
     require_whole_loader,
     step_of,
 )
@@ -38,6 +41,7 @@ from torch_holdout.training.runs import (
     GuardedRun,
     explain_epoch_end,
     require_idle,
+    require_sequential,
     require_step,
     set_up,
 )
@@ -74,6 +78,7 @@ class HoldoutGuardHooks(PassHooks):
         stop: Patience | None = None,
         keep: str | Path | None = None,
         restore: bool = True,
+        step: Callable[[Any, Any, int], Mapping[str, Any]] | None = None,
     ) -> None:
         """Route validation through a holdout, so that every decision reads only guarded values.
 
@@ -85,7 +90,8 @@ class HoldoutGuardHooks(PassHooks):
         ``holdout/<statistic>/is_release`` and ``.../is_stale`` (with several guards
         ``holdout/<holdout>/...``). The progress bar shows the statistics, and the budget left as
         ``left``. A module that defines ``holdout_step(batch, batch_idx)`` has that called instead
-        of its ``validation_step``.
+        of its ``validation_step``; a module that cannot be edited is guarded by ``step=``, or by
+        ``th.LoggedMean`` statistics, which take what its own step logs for each batch.
 
         Args:
             holdout: The account.
@@ -116,6 +122,10 @@ class HoldoutGuardHooks(PassHooks):
                 one file below ``default_root_dir``. With ``stop`` the last passes are kept there,
                 so that the best weights survive a crash.
             restore: Whether the best weights are put back when training ends.
+            step: ``fn(module, batch, batch_idx)`` that returns ``{statistic: per-example values}``;
+                called instead of the module's own step. The module's ``on_validation_batch_end``
+                and ``on_validation_epoch_end``, which may read what its own step made, are not run
+                then, and a line in the log says so; hooks of callbacks are.
 
         Example:
             >>> import torch_holdout as th
@@ -134,6 +144,7 @@ class HoldoutGuardHooks(PassHooks):
             (None, None)
         """
         super().__init__()
+        guess_dataloaders, stop = plain(guess_dataloaders), plain(stop)
         require_instance("holdout", holdout, ReusableHoldout)
         require_choice("unguarded", unguarded, ("raise", "drop"))
         require_choice("on_exhausted", on_exhausted, ("stop", "freeze", "raise"))
@@ -147,6 +158,8 @@ class HoldoutGuardHooks(PassHooks):
         )
         if run is not None:
             require_text("run", run)
+        if step is not None:
+            require_step_function(step)
         self.holdout = holdout
         self.guess_dataloaders = guess_dataloaders
         self.unguarded = unguarded
@@ -162,6 +175,7 @@ class HoldoutGuardHooks(PassHooks):
         self.answers: dict[str, Answer] = {}
         self.stop = stop
         self.restore = restore
+        self.step = step
         live = holdout.mechanism.shows_values
         self._course: Course = LiveCourse() if live else SealedCourse(stop, keep, restore=restore)
         self._warned: set[str] = set()
@@ -208,8 +222,11 @@ class HoldoutGuardHooks(PassHooks):
             if isinstance(callback, HoldoutGuardHooks) and callback.stage == self.stage
         ]
         step = step_of(self.stage)
-        require_step(pl_module, step)
-        require_batches(getattr(pl_module, step))
+        if self.step is None:
+            require_step(pl_module, step)
+            require_batches(getattr(pl_module, step))
+        elif self.stage == "validate":
+            require_one_step(pl_module)
         require_guesses(self.holdout, self.guess_dataloaders)
         self._started_as = name_of_run(trainer)
         self._course.set_up(self, trainer, fits=stage == "fit")
@@ -257,6 +274,7 @@ class HoldoutGuardHooks(PassHooks):
         if self.stage == "validate":
             sanity = trainer.sanity_checking
             batches = trainer.num_sanity_val_batches if sanity else trainer.num_val_batches
+            require_sequential(trainer, self.stage)
             self._joined().require_guarded(len(batches), self.stage)
             self._joined().wrap_new_hooks(trainer)
             self._running().check_loader()
@@ -264,6 +282,7 @@ class HoldoutGuardHooks(PassHooks):
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that every loader is guarded or declared public."""
         if self.stage == "test":
+            require_sequential(trainer, self.stage)
             self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
             self._joined().wrap_new_hooks(trainer)
             self._running().check_loader()
@@ -338,5 +357,5 @@ class HoldoutGuardHooks(PassHooks):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy made during a run is not part of it.
-        parts = ("_session", "_current", "_evaluation")
+        parts = ("_session", "_current", "_evaluation", "_inside")
         return {**vars(self), **dict.fromkeys(parts), "_watch": MetricWatch([])}

@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn.parallel import DistributedDataParallel
@@ -14,6 +15,7 @@ from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.first_look.first_batches import FirstBatches
 from torch_holdout.training.guesses import guess_batches
 from torch_holdout.training.interception import MetricWatch, Step
+from torch_holdout.training.logged_steps import LoggedStep, batch_size_of
 from torch_holdout.training.requirements import step_of
 from torch_holdout.training.runs import GuardedRun, holdout_step_of, own_loader, set_up
 
@@ -38,6 +40,8 @@ class PassHooks:
     _first_batches: FirstBatches
     _warned: set[str]
     _watch: MetricWatch
+    step: Callable[..., Any] | None = None
+    _inside: LoggedStep | None = None  # while a guarded step runs
     _looks = True  # whether the first batch is shown as marked tensors
     _current: GuardedRun | None = None  # from setup to teardown
 
@@ -62,7 +66,7 @@ class PassHooks:
             loader=self._running().loader,
             confirmed=self._course.confirmed,
         )
-        self._watch = MetricWatch([pl_module, *trainer.callbacks])
+        self._watch = MetricWatch([pl_module, *trainer.callbacks], self.public)
 
     def _guarded_step(
         self, trainer: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -70,19 +74,19 @@ class PassHooks:
         module, evaluation = trainer.lightning_module, self._evaluation
         if evaluation is None:  # a tuner runs the module without its callbacks: nothing is read
             return
-        own = holdout_step_of(module) if self.stage == "validate" else None
-        run = own or functools.partial(step, **kwargs)
+        code, run = self._step_of(module, step, args, kwargs)
         sanity = trainer.sanity_checking
         if not (evaluation.started or sanity):
             evaluation.look_at_weights()
             for batch, counts in guess_batches(trainer, self.holdout, self.guess_dataloaders):
-                values = run(batch, *args[1:])
+                values = self._run_step(code, run, batch, args[1:], trainer, None)
                 if counts:
                     evaluation.add_guess(values)
         self._refuse_metrics()  # those updated in a hook before the step
+        rows = evaluation.rows()
         output = self._shown(
-            "holdout_step" if own else step_of(self.stage),
-            lambda batch: run(batch, *args[1:]),
+            code,
+            lambda batch: self._run_step(code, run, batch, args[1:], trainer, rows),
             args[0],
             trainer,
             used=not sanity,
@@ -90,6 +94,47 @@ class PassHooks:
         evaluation.add(output)
         if not sanity:
             evaluation.look_when_complete()
+
+    def _step_of(
+        self, module: Any, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, Step]:
+        """Return what is run on a batch, and what it is called."""
+        if self.step is not None:
+            given = self.step
+            return "step", lambda batch, number=0, *_: given(module, batch, number)
+        own = holdout_step_of(module) if self.stage == "validate" else None
+        if own is not None:
+            return "holdout_step", own
+        return step_of(self.stage), functools.partial(step, **kwargs)
+
+    def _run_step(
+        self,
+        code: str,
+        run: Step,
+        batch: Any,
+        rest: tuple[Any, ...],
+        trainer: Any,
+        rows: range | None,
+    ) -> Any:
+        """Run a step; what it logs as a ``LoggedMean`` joins what it returns."""
+        results = trainer.validate_loop._results
+        logged = LoggedStep(
+            self.holdout.statistics,
+            self._watch.metrics,
+            rows,
+            lambda: batch_size_of(results, batch),
+        )
+        self._inside = logged
+        try:
+            with logged:
+                output = logged.joined(run(batch, *rest), code)
+                others = logged.others()
+        finally:
+            self._inside = None
+        if others:
+            drop = self.unguarded == "drop"
+            self._watch.refuse(drop=drop, warn=self._warn_once, touched=others)
+        return output
 
     def _guarded_hook(
         self, trainer: Any, hook: Step, args: tuple[Any, ...], place: int, what: str, *, used: bool

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -39,6 +39,8 @@ class Interception:
             where ``batch`` and ``loader`` are among them, whether the result is ``used``, and
             ``what`` it is called.
         on_log: Called with the key and the value before anything is logged; false drops it.
+        on_take: Called before that with the key, the value and the other arguments; if it returns
+            true, the value went to a guard and to nobody else.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Interception:
         datamodule: Any,
         on_hook: Callable[..., Any],
         on_log: Callable[[str, Any], bool],
+        on_take: Callable[[str, Any, dict[str, Any]], bool],
     ) -> None:
         if isinstance(vars(module).get(step), _Replacement):
             raise InvalidArgumentError(
@@ -63,6 +66,7 @@ class Interception:
         self._open = False
         self._heard: Callable[[str, bool], None] | None = None
         self._on_log = on_log
+        self._on_take = on_take
         self._log: Step = module.log
         self._replace(module, step, module, on_step)
         self._hook_wrapper = partial(self._wrap_hooks, step.removesuffix("_step"), on_hook)
@@ -81,6 +85,21 @@ class Interception:
         for owner in owners:
             if owner is not None:
                 self._hook_wrapper(owner)
+
+    def skip(self, owner: Any, hook: str, skips: Callable[[tuple[Any, ...]], bool]) -> bool:
+        """Leave a hook of the user's out where ``skips(arguments)``; return if there is one."""
+        original = getattr(owner, hook, None)
+        if original is None or not _is_users(original):
+            return False
+        self._replace(owner, hook, owner, partial(_unless, skips))
+        return True
+
+    def stand_in(self, owner: Any, step: str) -> None:
+        """Let Lightning see a step that takes a batch, its number and its loader's.
+
+        For a module that has no step, or one of another signature, if none of its own is called.
+        """
+        functools.update_wrapper(vars(owner)[step], _any_step)
 
     def log(self, name: str, value: Any, **options: Any) -> None:
         """Log a guarded value, past the trap."""
@@ -112,6 +131,8 @@ class Interception:
         name, value = _named(args, kwargs)
         if self._open and self._heard is not None:
             self._heard(name, bool(kwargs.get("add_dataloader_idx", True)))
+        if not self._open and self._on_take(name, value, _options(args, kwargs)):
+            return
         if self._open or self._on_log(name, value):
             self._log(*args, **kwargs)
 
@@ -124,6 +145,8 @@ class Interception:
 
     def _trapped_result(self, original: Step, args: tuple[Any, ...], kwargs: Any) -> None:
         name, value = _named(args[1:], kwargs)  # the hook's name is the first
+        if not self._open and self._on_take(name, value, kwargs):
+            return
         if self._open or self._on_log(name, value):
             original(*args, **kwargs)
 
@@ -141,9 +164,7 @@ class Interception:
             original = getattr(owner, hook, None)
             if original is None or isinstance(original, _Replacement):
                 continue
-            code = getattr(original, "__func__", original)
-            home = str(getattr(code, "__module__", ""))
-            if home.split(".")[0] not in _LIGHTNING:
+            if _is_users(original):
                 what = f"{type(owner).__name__}.{hook}"
                 facts = {"batch": batch, "loader": loader, "used": used, "what": what}
                 self._replace(owner, hook, owner, partial(_with_facts, on_hook, facts))
@@ -152,6 +173,25 @@ class Interception:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
         # Past the class's own rules about attributes.
         vars(owner)[name] = _Replacement(origin, name, function)
+
+
+def _is_users(method: Any) -> bool:
+    """Whether a hook is not Lightning's own empty one."""
+    home = str(getattr(getattr(method, "__func__", method), "__module__", ""))
+    return home.split(".")[0] not in _LIGHTNING
+
+
+def _unless(
+    skips: Callable[[tuple[Any, ...]], bool],
+    original: Step,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    return None if skips(args) else original(*args, **kwargs)
+
+
+def _any_step(self: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+    """Stand for a step whose place a guard's ``step=`` takes."""
 
 
 def _with_facts(
@@ -172,6 +212,17 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any]:
     return str(given.get("name", "")), given.get("value")
 
 
+_LOG_ARGUMENTS = (  # of ``LightningModule.log``, in order
+    "name", "value", "prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "enable_graph",
+    "sync_dist", "sync_dist_group", "add_dataloader_idx", "batch_size",
+)  # fmt: skip
+
+
+def _options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of ``log`` by name."""
+    return dict(zip(_LOG_ARGUMENTS, args, strict=False)) | kwargs
+
+
 class MetricWatch:
     """Notices which metrics of a module and of its callbacks are updated.
 
@@ -184,37 +235,45 @@ class MetricWatch:
         ['ModuleDict.mean']
     """
 
-    def __init__(self, owners: list[Any]) -> None:
-        self._metrics = _metrics_of(owners)
+    def __init__(self, owners: list[Any], public: Sequence[str] = ()) -> None:
+        named = _metrics_of(owners)
+        self.metrics = {n: m for n, m in named.items() if n.rpartition(".")[2] not in public}
         self.count()
 
     def count(self) -> None:
         """Accept all updates so far: they were not made with holdout data."""
-        self._counts = {name: metric.update_count for name, metric in self._metrics.items()}
+        self._counts = {name: metric.update_count for name, metric in self.metrics.items()}
 
     def touched(self) -> list[str]:
         """Return the names of the metrics that were updated since they were counted."""
         touched = []
-        for name, metric in self._metrics.items():
+        for name, metric in self.metrics.items():
             if metric.update_count < self._counts[name]:
                 self._counts[name] = 0  # it was reset since
             if metric.update_count > self._counts[name]:
                 touched.append(name)
         return touched
 
-    def refuse(self, *, drop: bool, warn: Callable[[str], None]) -> None:
-        """Raise if metrics were updated, or reset them and warn: they could be read raw."""
-        touched = self.touched()
+    def refuse(
+        self, *, drop: bool, warn: Callable[[str], None], touched: list[str] | None = None
+    ) -> None:
+        """Raise if metrics were updated, or reset them and warn: they could be read raw.
+
+        ``touched`` are those that were found already, and put back.
+        """
+        emptied = touched is not None
+        touched = self.touched() if touched is None else touched
         if not touched:
             return
         if not drop:
             raise UnguardedLogError(
                 f"Expected no other metric to be updated on the holdout, but these were: "
                 f"{touched}. Register them as statistics of the holdout, define a `holdout_step` "
-                f"that leaves them alone (it is used instead), or pass unguarded='drop'."
+                f"(or HoldoutGuard(..., step=fn)) that leaves them alone, or pass "
+                f"unguarded='drop'."
             )
-        for name in touched:
-            self._metrics[name].reset()
+        for name in () if emptied else touched:
+            self.metrics[name].reset()
         self.count()
         warn(f"metrics {touched} were reset after each batch of the holdout")
 

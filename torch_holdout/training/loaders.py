@@ -23,10 +23,12 @@ from torch.utils.data import (
 from torch_holdout._noise.generators import lent_generators
 from torch_holdout._shared.distributed import rank_and_world, share_of
 from torch_holdout._shared.text import counted
-from torch_holdout.errors import PartialPassError
+from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.statistics import LoggedMean
+from torch_holdout.statistics.logged_mean import other_batches
 from torch_holdout.training.data_reading import origins
-from torch_holdout.training.requirements import require_in_order
+from torch_holdout.training.requirements import require_in_order, shuffles
 
 _CHARGED = "Nothing was released or charged."
 
@@ -62,6 +64,9 @@ class HoldoutLoader:
         self._examples: int | None = None  # that this process reads, if the loader tells
         self._doubt: tuple[int, str] | None = None  # items of the first batch, and what is wrong
         require_in_order(loader, holdout.statistics)
+        for name, statistic in holdout.statistics.items():
+            if isinstance(statistic, LoggedMean):
+                _require_registered_batches(loader, name, statistic, holdout.size)
         if not isinstance(loader, DataLoader):
             if _length(loader) == 0:
                 raise PartialPassError(f"{self._whole()} its loader is empty. {_CHARGED}")
@@ -97,6 +102,15 @@ class HoldoutLoader:
             f"tokens or pixels (e.g. values.view(batch_size, -1).mean(1)), and 0 instead of "
             f"leaving an example out. {_CHARGED}"
         )
+
+    def require_places(self, name: str) -> None:
+        """Raise if the rows' places in the dataset are not known, which tell their groups."""
+        if shuffles(self.loader):
+            raise InvalidArgumentError(
+                f"Expected the ids of the rows with the values of {name!r}, because the loader "
+                f"shuffles and their places do not tell their groups. Return (values, ids), the "
+                f"ids as `groups` was given, or use shuffle=False. {_CHARGED}"
+            )
 
     def _whole(self) -> str:
         size, name = self._holdout.size, self._holdout.name
@@ -140,6 +154,54 @@ class HoldoutLoader:
             )
         if batches is not None and not isinstance(loader.dataset, IterableDataset):
             self._examples = own
+
+
+def _require_registered_batches(loader: Any, name: str, statistic: LoggedMean, size: int) -> None:
+    """Raise unless a loader cuts the holdout into the batches that a ``LoggedMean`` registers."""
+    if not isinstance(loader, DataLoader):
+        if statistic.kind == "mean":
+            raise _other_order(name, statistic, type(loader).__name__)
+        return
+    sampler = _sampler(loader)
+    divided = isinstance(sampler, DistributedSampler)
+    if divided and size % sampler.num_replicas:
+        raise PartialPassError(
+            f"Expected a holdout that {sampler.num_replicas} ranks can divide, because the sampler "
+            f"pads and the mean of a batch of {name!r} would count an example twice, but it has "
+            f"{size} examples. Use {size - size % sampler.num_replicas} of them, or one rank. "
+            f"{_CHARGED}"
+        )
+    if statistic.kind == "mean":
+        _require_same_cut(loader, name, statistic)
+
+
+def _require_same_cut(loader: DataLoader[Any], name: str, statistic: LoggedMean) -> None:
+    sampler, batches = _sampler(loader), _batches(loader)
+    divided = isinstance(sampler, DistributedSampler)
+    first = _undivided(sampler)
+    known = type(first) is SequentialSampler or (divided and isinstance(first, Dataset))
+    if batches is None or isinstance(loader.dataset, IterableDataset) or not known:
+        raise _other_order(name, statistic, type(loader.batch_sampler if known else first).__name__)
+    if divided and sampler.shuffle:
+        raise _other_order(name, statistic, "a sampler that shuffles")
+    if batches.batch_size != statistic.batch_size:
+        raise other_batches(statistic)
+    ranks = sampler.num_replicas if divided else 1
+    if statistic.ranks != ranks and not (statistic.ranks > 1 and not divided):
+        raise PartialPassError(
+            f"Expected the batches of {counted(statistic.ranks, 'rank')} that {name!r} registers "
+            f"as its units, but this loader is divided among {ranks}. Make the holdout with "
+            f"th.LoggedMean(..., ranks={ranks}), or use as many ranks as it was made with. "
+            f"{_CHARGED}"
+        )
+
+
+def _other_order(name: str, statistic: LoggedMean, found: str) -> PartialPassError:
+    return PartialPassError(
+        f"Expected a loader that keeps the dataset's order, because the batches of {name!r} are "
+        f"registered as its units, but it has {found}. Use DataLoader(dataset, batch_size="
+        f"{statistic.batch_size}) with shuffle=False and no sampler of its own. {_CHARGED}"
+    )
 
 
 def _times(size: int, total: int) -> str:

@@ -27,11 +27,12 @@ from torch_holdout.errors import (
     PartialPassError,
 )
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.queries import require_eval
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import SealedSums
 from torch_holdout.training.first_look.marking import Look, is_marked
-from torch_holdout.training.requirements import budget_spent, require_eval, require_run
+from torch_holdout.training.requirements import budget_spent, require_run
 
 _FRAMES_TO_LOOK_AT = 8
 _TRAINERS = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")

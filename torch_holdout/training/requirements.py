@@ -4,13 +4,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
 from torch.utils.data import RandomSampler
-from torchmetrics import Metric
 
 from torch_holdout._shared.checks import require_instance, require_whole
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.text import counted
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError, WeightsChangedError
+from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import Statistic
@@ -85,39 +84,44 @@ def require_batches(step: Callable[..., Any]) -> None:
         )
 
 
-def require_eval(model: nn.Module) -> None:
-    """Raise unless a model's value for an example depends on that example and the weights only."""
-    for name, module in model.named_modules():
-        if _depends_on_batch_or_chance(module):
-            raise WeightsChangedError(
-                f"Expected every example's value to depend on that example and the weights only, "
-                f"but {name or 'the model'!r} ({type(module).__name__}) is in training mode or "
-                f"uses its batch. Call model.eval() before the pass; a BatchNorm needs running "
-                f"statistics. Nothing was charged."
-            )
+def require_step_function(step: object) -> None:
+    """Raise unless ``step`` can be called as ``step(module, batch, batch_idx)``."""
+    wanted = (
+        "Expected `step` to be a function step(module, batch, batch_idx) that returns {statistic: "
+        "per-example values}, but got"
+    )
+    if not callable(step):
+        raise InvalidArgumentError(f"{wanted} {type(step).__name__}.")
+    try:
+        inspect.signature(step).bind(None, None, 0)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"{wanted} one that cannot be called with these three: {error}."
+        ) from None
+    except ValueError:  # built in: it has no signature
+        return
 
 
-def _depends_on_batch_or_chance(module: nn.Module) -> bool:
-    # Only torch's own layers are known to be the same in both modes.
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return module.training or module.running_mean is None
-    if not module.training or isinstance(module, Metric):
-        return False
-    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
-        return module.track_running_stats
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        return module.p > 0
-    chance = getattr(module, "dropout", 0.0)  # recurrent and attention layers
-    drops = isinstance(chance, float) and chance > 0
-    return drops or isinstance(module, nn.RReLU) or not type(module).__module__.startswith("torch.")
+def require_one_step(module: Any) -> None:
+    """Raise if a module brings a ``holdout_step`` although the guard was given ``step=``."""
+    if hasattr(module, "holdout_step"):
+        raise InvalidArgumentError(
+            f"Expected one step for the holdout, but {type(module).__name__} defines "
+            f"`holdout_step` and the guard was given step=. Leave one of them out. Nothing was "
+            f"charged."
+        )
+
+
+def shuffles(loader: Any) -> bool:
+    """Whether a loader is known to change the dataset's order."""
+    sampler = getattr(loader, "sampler", None)
+    return isinstance(sampler, RandomSampler) or bool(getattr(sampler, "shuffle", False))
 
 
 def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
     """Raise if a loader shuffles although blocks are cut by the examples' numbers."""
     blockwise = [name for name, statistic in statistics.items() if statistic.needs_order]
-    sampler = getattr(loader, "sampler", None)
-    shuffled = isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False)
-    if blockwise and shuffled:
+    if blockwise and shuffles(loader):
         raise InvalidArgumentError(
             f"Expected a holdout loader that keeps the order, because the blocks of {blockwise} "
             f"are cut by the examples' numbers, but it shuffles. Use shuffle=False."
@@ -142,7 +146,7 @@ def budget_spent(holdout: ReusableHoldout) -> str:
 
 def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[str, ...]:
     """Return the public keys as a tuple, none of them a statistic."""
-    keys = (public,) if isinstance(public, str) else public
+    keys = (public,) if isinstance(public, str) else plain(public)
     if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
         raise InvalidArgumentError("Expected `public` to be keys, e.g. public=('lr',).")
     if own := [key for key in keys if key in set(statistics)]:
@@ -155,6 +159,7 @@ def checked_public(public: Sequence[str], statistics: Iterable[str]) -> tuple[st
 
 def checked_indices(indices: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of the public loaders as a tuple."""
+    indices = plain(indices)
     if not isinstance(indices, list | tuple):
         raise InvalidArgumentError(
             "Expected `public_dataloaders` to be loaders' numbers, e.g. public_dataloaders=(1,)."

@@ -47,7 +47,7 @@ class GuardedRun:
             return None
         self.check_loader()
         self._first_step = self.trainer.global_step
-        self._warn_of_a_short_budget()
+        self.warn_of_a_short_budget()
         reason = self._why_never_asked()
         return reason and f"holdout {self._holdout.name!r} will not be asked: {reason}"
 
@@ -61,7 +61,7 @@ class GuardedRun:
             f"of this run is guarded; nothing was charged"
         )
 
-    def _warn_of_a_short_budget(self) -> None:
+    def warn_of_a_short_budget(self) -> None:
         """Log it if the budget ends before the fit, whatever the answers are."""
         trainer, holdout = self.trainer, self._holdout
         planned, mechanism = planned_validations(trainer), holdout.mechanism
@@ -124,11 +124,7 @@ def require_idle(current: GuardedRun | None, holdout: ReusableHoldout) -> None:
 
 def own_loader(trainer: Any, stage: str, index: int) -> Any:
     """Return the loader that a guard is for, or None; before a fit's first step too."""
-    if stage == "test":
-        loop = trainer.test_loop
-    else:
-        fits = trainer.state.fn == "fit"
-        loop = trainer.fit_loop.epoch_loop.val_loop if fits else trainer.validate_loop
+    loop = _loop_of(trainer, stage)
     # Not trainer.val_dataloaders: after a fit, and in validate(), that is still the fit's loader.
     if loop._combined_loader is None and trainer.training and trainer.enable_validation:
         # As Lightning does before training if the first epoch validates.
@@ -137,8 +133,30 @@ def own_loader(trainer: Any, stage: str, index: int) -> Any:
             loop.setup_data()
         finally:
             trainer.training = True
+    require_sequential(trainer, stage)
     loaders = [] if loop._combined_loader is None else loop._combined_loader.flattened
     return loaders[index] if index < len(loaders) else None
+
+
+def _loop_of(trainer: Any, stage: str) -> Any:
+    if stage == "test":
+        return trainer.test_loop
+    fits = trainer.state.fn == "fit"
+    return trainer.fit_loop.epoch_loop.val_loop if fits else trainer.validate_loop
+
+
+def require_sequential(trainer: Any, stage: str) -> None:
+    """Raise if batches of several loaders come together: no guard would know whose they are."""
+    combined = _loop_of(trainer, stage)._combined_loader
+    mode = getattr(combined, "_mode", "sequential")
+    if mode != "sequential" and len(combined.flattened) > 1:
+        raise InvalidArgumentError(
+            f"Expected {stage} loaders that are read one after the other, but CombinedLoader(..., "
+            f"{mode!r}) puts batches of {len(combined.flattened)} loaders together: it may leave "
+            f"examples out or repeat them, and nothing tells the holdout's from the others. Give "
+            f"the loaders as a list, or use CombinedLoader(..., 'sequential'), with a guard or "
+            f"public_dataloaders= for each. Nothing was charged."
+        )
 
 
 def require_step(module: Any, name: str) -> None:

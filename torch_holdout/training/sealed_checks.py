@@ -5,7 +5,7 @@ run has stopped, no evaluation may follow.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch_holdout._shared.checks import require_instance, shown
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
@@ -17,6 +17,22 @@ EVALUATIONS_IN_BAR = "sealed"
 _TUNERS = ("LearningRateFinder", "BatchSizeFinder")
 _AVERAGES = ("StochasticWeightAveraging", "WeightAveraging")
 _FREE = "Nothing was charged."
+
+
+class Words(NamedTuple):
+    """How the training loop is called that a sealed run belongs to; the default is Lightning's."""
+
+    fit: str = "trainer.fit(...)"
+    resume: str = "trainer.fit(..., ckpt_path=...)"
+    validate: str = "trainer.validate()"
+    keep: str = "HoldoutGuard(..., keep=folder)"
+    anew: str = (
+        "load them (net = Net.load_from_checkpoint(...)) and call trainer.fit(net, ...) without "
+        "ckpt_path"
+    )
+
+
+LIGHTNING = Words()
 
 
 def require_sealed_arguments(
@@ -32,7 +48,13 @@ def require_sealed_arguments(
     require_instance("restore", restore, bool)
     if stop is not None:
         require_instance("stop", stop, Patience)
-    if holdout.mechanism.shows_values:
+    if stop is not None and stop.statistic not in holdout.statistics:
+        raise InvalidArgumentError(
+            f"Expected stop= to name one of the statistics {list(holdout.statistics)}, but got "
+            f"{shown(stop.statistic)}. Write stop=th.Patience({next(iter(holdout.statistics))!r}, "
+            f"patience={stop.patience})."
+        )
+    if holdout.mechanism.shows_values:  # a planned holdout is attached to its account here
         if stop is not None or keep is not None:
             what = "stop" if stop is not None else "keep"
             raise InvalidArgumentError(
@@ -41,12 +63,6 @@ def require_sealed_arguments(
                 f"make the holdout with mechanism=th.Sealed(evaluations=...)."
             )
         return
-    if stop is not None and stop.statistic not in holdout.statistics:
-        raise InvalidArgumentError(
-            f"Expected stop= to name one of the statistics {list(holdout.statistics)}, but got "
-            f"{shown(stop.statistic)}. Write stop=th.Patience({next(iter(holdout.statistics))!r}, "
-            f"patience={stop.patience})."
-        )
     if stage != "validate":
         raise InvalidArgumentError(
             f"Expected stage='validate', because a sealed holdout is evaluated in the run of a "
@@ -145,24 +161,23 @@ def require_one_restorer(guards: Iterable[Any]) -> None:
         )
 
 
-def no_run_to_validate(holdout: ReusableHoldout) -> HoldoutError:
+def no_run_to_validate(holdout: ReusableHoldout, words: Words = LIGHTNING) -> HoldoutError:
     """Return the error for an evaluation outside a run."""
     return HoldoutError(
-        f"Expected trainer.validate() on weights that a fit of this guard has evaluated, but it "
+        f"Expected {words.validate} on weights that {words.fit} has evaluated before, but it "
         f"has evaluated none: holdout {holdout.name!r} is sealed, and is evaluated in the run of a "
-        f"fit. Write trainer.fit(...), or `with holdout.run() as run: run.evaluate({{name: sums}}, "
+        f"fit. Write {words.fit}, or `with holdout.run() as run: run.evaluate({{name: sums}}, "
         f"query=...)`; values are shown by holdout.close(). {_FREE}"
     )
 
 
-def ended_with(outcome: Outcome, path: str | None) -> HoldoutError:
+def ended_with(outcome: Outcome, path: str | None, words: Words = LIGHTNING) -> HoldoutError:
     """Return the error for a checkpoint whose run has ended."""
     best = "" if outcome.best_evaluation is None else f"; the best is {outcome.best_evaluation}"
     where = f", and its best weights are in {path}" if path is not None else ""
     return HoldoutError(
         f"Expected the checkpoint of an open run, but its run has ended: {ending(outcome)}{best}"
-        f"{where}. An ended run is never resumed. To train on from these weights load them "
-        f"(net = Net.load_from_checkpoint(...)) and call trainer.fit(net, ...) without ckpt_path: "
+        f"{where}. An ended run is never resumed. To train on from these weights {words.anew}: "
         f"that is a new run. {_FREE}"
     )
 

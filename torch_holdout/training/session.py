@@ -1,5 +1,6 @@
 """The guards of one stage of a Trainer, and the module they have intercepted together."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,14 @@ from torch_holdout.training.display import Display, sealed_name_logged
 from torch_holdout.training.first_look.marking import is_marked
 from torch_holdout.training.first_look.places import calling_place
 from torch_holdout.training.interception import Interception, Step
+from torch_holdout.training.logged_steps import logged_means, require_loggable_value
 from torch_holdout.training.metric import ReusableHoldoutMetric
 
 if TYPE_CHECKING:
     from torch_holdout.training.guard import HoldoutGuardHooks
+
+
+_log = logging.getLogger("torch_holdout")
 
 
 class GuardSession:
@@ -44,7 +49,9 @@ class GuardSession:
             datamodule=trainer.datamodule,
             on_hook=partial(self._hook, trainer),
             on_log=partial(self._may_log, trainer),
+            on_take=self._take,
         )
+        self._stand_in(trainer, module, step)
         self._display = Display(trainer, [guard.holdout for guard in guards])
         self.log = self._interception.log  # past the trap, for guarded values
         self.restore = self._interception.restore
@@ -74,6 +81,8 @@ class GuardSession:
         index = self._loader_of(args, kwargs)
         for guard in self._guards:
             if guard.dataloader_idx == index:
+                if guard._inside is not None:  # a guarded step calls the module's own
+                    return step(*args, **kwargs)
                 guard._guarded_step(trainer, step, args, kwargs)
                 return None  # outputs would carry raw values to every callback
         with self._interception.opened(partial(self._display.hear, index)):
@@ -81,6 +90,39 @@ class GuardSession:
         for guard in self._guards:
             guard._watch.count()  # a public loader may update the module's own metrics
         return output
+
+    def _stand_in(self, trainer: Any, module: Any, step: str) -> None:
+        """Leave out hooks of the module that read what its own step makes, and say so."""
+        given = {guard.dataloader_idx for guard in self._guards if guard.step is not None}
+        if not given:
+            return
+        if given == self._guarded_loaders() and not self._public():
+            self._interception.stand_in(module, step)
+        stage = step.removesuffix("_step")
+        hooks = {
+            f"on_{stage}_batch_end": lambda args: (args[3] if len(args) > 3 else 0) in given,
+            f"on_{stage}_epoch_end": lambda args: True,
+        }
+        left_out = [
+            f"{type(module).__name__}.{hook}"
+            for hook, skips in hooks.items()
+            if self._interception.skip(module, hook, skips)
+        ]
+        if left_out and trainer.is_global_zero:
+            _log.warning(
+                "HoldoutGuard(step=) takes the place of %s, so %s, which may read what that step "
+                "returns or collects, will not be run. Hooks of callbacks are.",
+                step,
+                " and ".join(left_out),
+            )
+
+    def _take(self, name: str, value: Any, options: dict[str, Any]) -> bool:
+        """Hand what a guarded step logs under a registered name to its guard alone."""
+        for guard in self._guards:
+            if guard._inside is not None and guard._inside.takes(name):
+                guard._inside.take(name, value, options)
+                return True
+        return False
 
     def _hook(
         self,
@@ -122,6 +164,9 @@ class GuardSession:
     def _may_log(self, trainer: Any, name: str, value: Any) -> bool:
         """Whether a key may reach Lightning's results; raise or warn if it may not."""
         guards = self._guards
+        if any(guard._inside is not None and guard._inside.takes(name) for guard in guards):
+            require_loggable_value(name, value)  # before Lightning looks at it
+            return True
         if self._display.is_sealed(name, value):
             if all(guard.unguarded == "drop" for guard in guards):
                 guards[0]._warn_once(f"{name!r}, a sealed statistic, was logged and dropped")
@@ -138,6 +183,8 @@ class GuardSession:
         harmless = all(guard._first_batches.looking for guard in guards) and not is_marked(value)
         registered = any(name in guard.holdout.statistics for guard in guards)
         advice = public_advice([name] if harmless and not registered else [])
+        if any(name in logged_means(guard.holdout.statistics) for guard in guards):
+            advice = " A th.LoggedMean takes what the module's own step logs for each batch."
         raise UnguardedLogError(
             f"Expected nothing but guarded values during validation, but {name!r} was logged in "
             f"{hook} ({calling_place()}); its value is not shown here.{advice} "

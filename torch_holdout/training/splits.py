@@ -2,12 +2,10 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Set
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torch_holdout._fingerprints.cut import (
     PARTS,
@@ -27,13 +25,12 @@ from torch_holdout._shared.checks import (
     require_between,
     require_flag,
     require_whole,
-    shown,
 )
+from torch_holdout._shared.labels import Labels, numbered_labels
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 
 _BY_RECORDS = "records"
-Labels = NDArray[np.int64]  # for each example the number of its group
 
 
 def split(
@@ -103,7 +100,9 @@ def split(
     size = _whole_size(dataset)
     wanted = _wanted(shares, size)
     by_records = isinstance(groups, str) and groups == _BY_RECORDS
-    labels = np.arange(size) if groups is None or by_records else _labels(groups, size)
+    labels = np.arange(size)
+    if groups is not None and not by_records:
+        labels, _ = numbered_labels(groups, size, otherwise=", or 'records'")
     hashes = _hashes(dataset, size) if check_duplicates or by_records else None
     if by_records:
         labels = _equal_records(hashes)
@@ -174,44 +173,6 @@ def _wanted(shares: Mapping[str, float], size: int) -> dict[str, int]:
             f"{counted(size, 'example')} leaves none for the {empty[0]}. Choose other shares."
         )
     return wanted
-
-
-def _labels(groups: Any, size: int) -> Labels:
-    """Number the groups as they first appear; return the number of each example's group."""
-    labels = _listed(groups, size + 1)
-    if labels is None:
-        raise InvalidArgumentError(
-            f"Expected `groups` to be a sequence with one label for each example, or 'records', "
-            f"but got {shown(groups) if isinstance(groups, str) else type(groups).__name__}."
-        )
-    if len(labels) != size:
-        got = counted(len(labels), "label") if len(labels) < size else "more"
-        raise InvalidArgumentError(
-            f"Expected `groups` to have one label for each of {counted(size, 'example')}, but got "
-            f"{got}."
-        )
-    numbers: dict[Any, int] = {}
-    try:
-        missing = any(label is None or bool(label != label) for label in labels)  # NaN, NaT
-        numbered = [numbers.setdefault(label, len(numbers)) for label in labels]
-    except (TypeError, ValueError, RuntimeError):  # lists, arrays, pandas' NA
-        missing, numbered = True, []
-    if missing:
-        raise InvalidArgumentError(
-            "Expected every label in `groups` to be one number or text, but some are missing (None "
-            "or NaN) or hold several values. Give an example without a group a label of its own."
-        )
-    return np.array(numbered)
-
-
-def _listed(groups: Any, most: int) -> list[Any] | None:
-    """Return the first labels of a sequence; None if it has no order or cannot be listed."""
-    if isinstance(groups, str | bytes | Mapping | Set):
-        return None
-    try:
-        return list(islice(groups.tolist() if hasattr(groups, "tolist") else groups, most))
-    except (TypeError, ValueError, RuntimeError):  # one number, a sparse tensor
-        return None
 
 
 def _equal_records(hashes: Hashes | None) -> Labels:

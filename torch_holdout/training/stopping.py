@@ -28,6 +28,8 @@ from torch_holdout.training.publishing import SealedCounts, publish_sealed
 from torch_holdout.training.requirements import require_one_process
 from torch_holdout.training.runs import planned_validations
 from torch_holdout.training.sealed_checks import (
+    LIGHTNING,
+    Words,
     ended_with,
     ending,
     no_run_to_validate,
@@ -60,8 +62,16 @@ class SealedCourse:
 
     _in_trial = False  # whether it was sent here by a trial of a sweep
 
-    def __init__(self, stop: Patience | None, keep: str | Path | None, *, restore: bool) -> None:
+    def __init__(
+        self,
+        stop: Patience | None,
+        keep: str | Path | None,
+        *,
+        restore: bool,
+        words: Words = LIGHTNING,
+    ) -> None:
         self._stop = stop
+        self._words = words
         self._keep = None if keep is None else Path(keep)
         self._restore = restore
         self._due = False  # whether a fit has yet to take up its run
@@ -88,7 +98,7 @@ class SealedCourse:
         """Refuse what would read a value, or go on after the stop; before anything runs."""
         if not fits:
             if self._run is None or self._run.id is None:
-                raise no_run_to_validate(guard.holdout)
+                raise no_run_to_validate(guard.holdout, self._words)
             return
         self.refuse_ranks(trainer)
         others = [callback for callback in trainer.callbacks if callback is not guard]
@@ -203,11 +213,12 @@ class SealedCourse:
             trial = current_trial(guard.holdout.account)
             given_up = trial is not None and not trial.keeps_open
             _log.warning(
-                "Holdout %r: %sthe run stays open after %s. trainer.fit(..., ckpt_path=...) goes "
-                "on with it; holdout.run(resume=%r).%s.",
+                "Holdout %r: %sthe run stays open after %s. %s goes on with it; "
+                "holdout.run(resume=%r).%s.",
                 guard.holdout.name,
                 "unless this trial fails, which gives its run up, " if given_up else "",
                 counted(passes, "pass"),
+                self._words.resume,
                 run.id,
                 "give_up() gives it up, for free unless another run has said something since"
                 if free
@@ -241,11 +252,11 @@ class SealedCourse:
             run = holdout.run(stop=stop, best=best, name=name, resume=self._resumed)
         except BudgetExhaustedError as error:
             raise BudgetExhaustedError(
-                f"{error} In a Trainer, fit(..., ckpt_path=...) goes on with the open run of a "
-                f"checkpoint."
+                f"{error} In a Trainer, {self._words.resume.removeprefix('trainer.')} goes on with "
+                f"the open run of a checkpoint."
             ) from None
         if run.outcome is not None:
-            raise ended_with(run.outcome, run._weights_path)
+            raise ended_with(run.outcome, run._weights_path, self._words)
         self._due, self._resumed = False, run.id
         self._begin(run)
         self._weights = self._keeping(guard, trainer.lightning_module)
@@ -269,6 +280,7 @@ class SealedCourse:
             self._stop.patience + 1,
             rank=rank if sharded else None,
             writes=sharded or rank == 0,
+            resume=self._words.resume,
         )
         if self._resumed is not None:
             ring.of_run(self._resumed)
@@ -277,7 +289,7 @@ class SealedCourse:
     def _repeat(self, guard: "HoldoutGuardHooks", evaluation: Evaluation) -> None:
         """Take known weights again, which says and records nothing."""
         if self._run is None or self._run.id is None:
-            raise no_run_to_validate(guard.holdout)
+            raise no_run_to_validate(guard.holdout, self._words)
         evaluation.recall(self._run)
 
     def _publish(self, guard: "HoldoutGuardHooks", trainer: Any, said: Said) -> None:
@@ -329,7 +341,7 @@ class SealedCourse:
             f"the weights of the best evaluation ({self.outcome.best_evaluation}) are not "
             f"available, because it lies before the checkpoint that was resumed, and copies in "
             f"memory ended with that process; the module keeps its last weights. Another time "
-            f"write HoldoutGuard(..., keep=folder): the last passes are kept in files then"
+            f"write {self._words.keep}: the last passes are kept in files then"
         )
 
 

@@ -12,8 +12,9 @@ from torch_holdout._shared.checks import require_callable, require_instance
 from torch_holdout._shared.text import outwards
 from torch_holdout.errors import BudgetExhaustedError, HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.queries import require_eval
 from torch_holdout.holdout.results import Answer
-from torch_holdout.training.requirements import budget_spent, require_eval
+from torch_holdout.training.requirements import budget_spent
 
 FRESH = (
     "Asked again after it was chosen: that removes the bias of having picked the luckiest noise, "

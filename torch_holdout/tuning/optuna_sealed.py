@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, final
 
-from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_instance, require_whole, shown
+from torch_holdout._shared.tracebacks import without_frames
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.queries import Named
 from torch_holdout.holdout.run import Run
 from torch_holdout.holdout.run_checks import account_closed
 from torch_holdout.holdout.run_results import Evaluation
 from torch_holdout.holdout.runs import TrialRun, trial_run
-from torch_holdout.statistics import SealedSums
 from torch_holdout.training.sealed_checks import sealed_keys
 from torch_holdout.tuning.optuna_studies import (
     RUN,
@@ -195,18 +195,19 @@ class SealedTrial:
 
         return reporting_callback("DisplayPruning", guard, tell)
 
+    @without_frames  # which may hold values
     def evaluate(
         self,
-        sums: Mapping[str, SealedSums],
+        sums: Mapping[str, Any],
         *,
-        query: str | WeightsFingerprint,
+        query: Named,
         step: int | str | None = None,
     ) -> Evaluation:
         """Evaluate one model in the trial's run, in a plain loop; no value is shown.
 
         Args:
-            sums: Sealed sums over the whole holdout, by statistic.
-            query: Text, or the weights' fingerprint.
+            sums: Values of the whole holdout by statistic, in any array; or sealed sums.
+            query: Text, a weights fingerprint, a module in eval mode, or ``th.digest(model)``.
             step: How far the trial is.
         """
         if self._own is None:

@@ -161,6 +161,7 @@ BY_NAME = {
     "num_outputs": one_of(1, 3),
     "num_parts": one_of(1, 2, 20, 250, 1000),
     "num_workers": one_of(0),
+    "obj": one_of({"depth": 3}, [1, 2.5, None], np.ones(3), "text", b"bytes", {1, 2}, len),
     "on_exhausted": one_of("raise", "freeze", "stop", "abstain"),
     "optimizer": one_of(functools.partial(torch.optim.SGD, lr=0.1)),
     "order": one_of(1.5, 2.0, 64.0, 1.0 + 1e-9, 1e6),
@@ -264,9 +265,15 @@ BY_PLACE = {
     },
     "ReusableHoldout:name": fresh_name,
     "ReusableHoldout.release:sums": lambda g: sums_of(g.receiver, correct(g.randrange(51))),
+    "ReusableHoldout.ask:guess": one_of(0.5, 0.0, np.float32(1.0)),
+    "ReusableHoldout.ask:values": lambda g: g.choice(
+        (correct(g.randrange(51)), correct(20).numpy(), correct(20).tolist())
+    ),
     "ReusableHoldout.release_all:sums": lambda g: {"val_acc": sums_of(g.receiver, correct(30))},
     "Run.evaluate:sums": lambda g: {
-        "val_acc": sums_of(g.receiver.holdout, correct(g.randrange(51)))
+        "val_acc": g.choice(
+            (sums_of(g.receiver.holdout, correct(g.randrange(51))), correct(20).numpy())
+        )
     },
     "Run.evaluate:step": one_of(None, "epoch 1"),
     "Run:access": one_of(None),

@@ -58,7 +58,7 @@ class FirstBatches:
         if key in self._shown:
             return run(batch)
         self._shown.add(key)
-        module, is_step = trainer.lightning_module, name.endswith("_step")
+        module, is_step = trainer.lightning_module, name.endswith("step")
         owners = [*module.modules(), *trainer.callbacks, trainer._logger_connector]
 
         def excuse(trouble: str) -> None:

@@ -27,6 +27,8 @@ _DEEPEST = 6
 _LONGEST = 10**5  # entries of a container that is copied
 _CONTAINERS: tuple[Any, ...] = (dict, list, set, deque)
 _RAISED = "it raised"
+# Sharded parameters come and go, and datasets are long; no step changes either.
+_UNCHANGED = frozenset({"_parameters", "train_dataset", "eval_dataset"})
 _BATCH = Place("", 0, "the batch itself")
 
 
@@ -210,7 +212,7 @@ class Before:
         left = _LARGEST
         for _, attributes in self._owners:
             for name, value in attributes.items():
-                if name != "_parameters":  # sharded ones come and go, and no step changes them
+                if name not in _UNCHANGED:
                     self._note(value)
             for buffer in attributes.get("_buffers", {}).values():
                 if type(buffer) is Tensor and buffer.numel() <= left:

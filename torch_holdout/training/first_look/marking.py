@@ -55,6 +55,7 @@ _SINKS = (  # parts of them that show or store what they read
     "torchvision.utils",
     "torchvision.io",
     "transformers.integrations",
+    "transformers.trainer_",
     "timm.utils",
 )
 

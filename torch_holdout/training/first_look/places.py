@@ -21,7 +21,7 @@ _TOOLS = frozenset(
         "torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric",
         "lightning_utilities", "numpy", "pandas", "sklearn", "scipy", "matplotlib",
         "tensorboard", "tqdm", "rich", "PIL", "transformers", "torchvision", "timm", "ray",
-        "optuna", "optuna_integration", "wandb", "mlflow"
+        "optuna", "optuna_integration", "wandb", "mlflow", "accelerate"
     )
 )  # fmt: skip
 _TORCH = str(Path(torch.__file__).parent) + os.sep

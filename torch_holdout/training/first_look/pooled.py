@@ -76,6 +76,6 @@ def _first_half(batch: Any, size: int) -> Any:
         if len(batch) == size and not any(isinstance(part, Tensor) for part in batch):
             return batch[: size // 2]
         return type(batch)(_first_half(part, size) for part in batch)
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: _first_half(part, size) for key, part in batch.items()}
     return batch

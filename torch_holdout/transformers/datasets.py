@@ -1,0 +1,117 @@
+"""Which datasets of a ``HoldoutTrainer`` are the holdout, and which share no record with it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from torch_holdout._shared.distributed import on_first_rank, rank_and_world
+from torch_holdout._shared.tracebacks import without_trace
+from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
+from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.training.data_check import DataCheck, Others, common_indices_or_none
+from torch_holdout.training.data_reading import UnreadableDataError, read
+
+
+@final
+class HoldoutData:
+    """The datasets of a trainer.
+
+    Args:
+        holdout: The account.
+        own: The holdout's dataset, as the ``Trainer`` has it and as it was given.
+        public: Other evaluation sets.
+        train: The training set.
+        guesses: Training examples to compare with.
+        check_data: Whether records are compared.
+    """
+
+    def __init__(
+        self,
+        holdout: ReusableHoldout,
+        own: Sequence[Any],
+        *,
+        public: Mapping[str, Any],
+        train: Any,
+        guesses: Sequence[Any],
+        check_data: bool,
+    ) -> None:
+        self.own = own[0]
+        self._holdout = holdout
+        self._given = own
+        self._check_data = check_data
+        self._check = DataCheck(holdout, check_data=check_data)
+        self._others: Others = [(each, _displayed) for each in public.values()]
+        self._others += [(each, _own_guess) for each in guesses]
+        if train is not None:
+            self._others.append((train, _trained_on))
+        self._apart: list[Any] = [each for each, _ in self._others]
+
+    def is_own(self, dataset: Any) -> bool:
+        """Whether it is the holdout's dataset itself."""
+        return any(dataset is each for each in self._given)
+
+    def check(self) -> None:
+        """Compare all datasets with the account and the holdout's, once for each."""
+        self._check.compare(self.own, self._others)
+
+    def require_apart(self, dataset: Any, what: str) -> None:
+        """Raise if a dataset that ``what`` evaluates as ever has records of the holdout's."""
+        if self.is_own(dataset):
+            raise _raw(self._holdout, what, "its dataset is the holdout's")
+        if dataset is None or any(dataset is each for each in self._apart):
+            return
+        _, world = rank_and_world()
+        without_trace(lambda: on_first_rank(world, lambda: self._compare(dataset, what)))
+        self._apart.append(dataset)
+
+    def _compare(self, dataset: Any, what: str) -> None:
+        def refusal(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+            reason = f"{shared:,} of {records:,} records are the holdout's own"
+            return InvalidArgumentError(str(_raw(holdout, what, reason)))
+
+        self._check.compare(self.own, [(dataset, refusal)])
+        if not self._check_data or common_indices_or_none(self.own, dataset) is not None:
+            return
+        try:
+            read(self.own)
+            read(dataset)
+        except UnreadableDataError as reason:
+            raise InvalidArgumentError(
+                f"Expected the dataset of {what} to have other records than the holdout "
+                f"{self._holdout.name!r}, but one of the two cannot be compared: {reason}. "
+                f"check_data=False says that you know. Nothing was charged."
+            ) from None
+
+
+def _raw(holdout: ReusableHoldout, what: str, reason: str) -> UnguardedLogError:
+    return UnguardedLogError(
+        f"Expected {what} on other data than the holdout {holdout.name!r}, but {reason}: raw "
+        f"predictions and metrics of the holdout would get out. trainer.evaluate() without a "
+        f"dataset asks the holdout; predictions are for a test set. Nothing was charged."
+    )
+
+
+def _displayed(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Expected sets in `public_eval` with other records than the holdout {holdout.name!r}, but "
+        f"{shared:,} of {records:,} are the holdout's own: whatever is logged for them shows the "
+        f"holdout's values. Cut the display off first, e.g. display, rest = th.split(train_set, "
+        f"display=0.1, seed=0). Nothing was charged."
+    )
+
+
+def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Expected `guess_dataset` with other records than the holdout {holdout.name!r}, but "
+        f"{shared:,} of {records:,} are the holdout's own: the holdout as its own guess publishes "
+        f"its raw mean. Take training records after the split, e.g. guess_dataset="
+        f"th.fixed_subset(train_set, 1000, seed=0). Nothing was charged."
+    )
+
+
+def _trained_on(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Expected `train_dataset` with other records than the holdout {holdout.name!r}, but "
+        f"{shared:,} of {records:,} are the holdout's own: values on records that were trained on "
+        f"say nothing about new ones. Split once, e.g. train_set, val_set = th.split(dataset, "
+        f"vault=0.1, seed=0). check_data=False turns this comparison off. Nothing was charged."
+    )
