@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch_holdout as th
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch_holdout.ledger import Ledger
 from torch_holdout.prediction import Partition
 
@@ -22,6 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Lightning's advice about workers and the like
     pytest.mark.filterwarnings("error::torch_holdout.HoldoutWarning"),
 ]
+SCRIPTS = {"private_ensemble.yaml": "train_private", "logged_mean.yaml": "train_unedited"}
 SMALL = ("--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false")
 
 
@@ -97,6 +99,28 @@ def test_a_plan_and_its_saved_configuration_share_the_runs(cli, tmp_path, capsys
         importlib.import_module("train").main(["fit", "--config", str(first)])
 
 
+def test_a_module_that_logs_means_is_guarded_from_the_file_alone(cli, tmp_path, capsys):
+    cli("fit", "logged_mean.yaml", *SMALL, script="train_unedited")
+    ledger = Ledger(f"sqlite:///{tmp_path}/logged.db")
+    (account,) = ledger.accounts().values()
+    statistics = ledger.summary(account).registered.statistics
+    units = {name: statistic.units for name, statistic in statistics.items()}
+    assert units == {"val_loss": 39, "val_acc": 797}  # batches of 20, and examples
+    assert [run.passes for run in ledger.runs(account)] == [2]
+    assert logged_keys(tmp_path).isdisjoint({"val_loss", "val_acc"})
+
+
+def test_twin_without_the_file_logs_raw_means(cli, tmp_path):
+    importlib.import_module("train_unedited").main(["fit", *SMALL, "--trainer.accelerator", "cpu"])
+    assert {"val_loss", "val_acc"} <= logged_keys(tmp_path)
+
+
+def logged_keys(folder):
+    """What TensorBoard's files have values for."""
+    (events,) = {path.parent for path in folder.rglob("events.out.*")}
+    return set(EventAccumulator(str(events)).Reload().Tags()["scalars"])
+
+
 def test_private_ensemble_is_trained_and_asked(cli, tmp_path, capsys):
     few = ("--model.parts.num_parts", "20", "--data.steps_per_epoch", "5")
     few += ("--trainer.enable_progress_bar", "false")
@@ -119,13 +143,13 @@ def test_postgres(cli, tmp_path, postgres, capsys):
 
 def test_no_configuration_is_left_out():
     tested = {"early_stopping.yaml", "blockwise.yaml", "private_ensemble.yaml", "postgres.yaml"}
-    tested |= {"sealed.yaml", "plan.yaml"}
+    tested |= {"sealed.yaml", "plan.yaml", "logged_mean.yaml"}
     assert set(CONFIGS) == tested
 
 
 @pytest.mark.parametrize("config", sorted(CONFIGS))
 def test_print_config_shows_a_configuration_that_parses(cli, config, tmp_path, capsys):
-    script = "train_private" if config.startswith("private") else "train"
+    script = SCRIPTS.get(config, "train")
     with pytest.raises(SystemExit) as ended:
         cli("fit", config, "--print_config", script=script)
     assert not ended.value.code

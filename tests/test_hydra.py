@@ -14,8 +14,9 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch.nn import functional
-from torch_holdout.ledger import Ledger
+from torch_holdout.mechanisms import Mechanism
 from torch_holdout.prediction import Partition
+from torch_holdout.statistics import Statistic
 from torchmetrics.classification import BinaryAUROC
 
 from support.builders import guarded
@@ -47,6 +48,23 @@ STATISTICS = {
         },
         th.Blockwise(BinaryAUROC(), blocks=20, low=0.0, high=1.0),
     ),
+    "LoggedMean": (
+        {"low": 0.0, "high": 5.0, "batch_size": 20},
+        th.LoggedMean(0.0, 5.0, batch_size=20),
+    ),
+    "GroupedMean": (
+        {"low": 0.0, "high": 1.0, "groups": {"_target_": f"{__name__}.patients"}},
+        th.GroupedMean(0.0, 1.0, groups=[row // 4 for row in range(500)]),
+    ),
+    "Ratio": (
+        {
+            "numerator": {"_target_": "torch_holdout.BoundedMean", "low": 0.0, "high": 9.0},
+            "denominator": {"_target_": "torch_holdout.BoundedMean", "low": 0.0, "high": 3.0},
+            "low": 0.0,
+            "high": 5.0,
+        },
+        th.Ratio(th.BoundedMean(0.0, 9.0), th.BoundedMean(0.0, 3.0), low=0.0, high=5.0),
+    ),
 }
 MECHANISMS = {
     "Thresholdout": THRESHOLDOUT,
@@ -57,6 +75,18 @@ MECHANISMS = {
     "EffectiveRounds": {"threshold": 0.03, "sigma": 0.01, "rounds": 9},
     "Sealed": {"evaluations": 20, "epsilon": 1.0},
 }
+
+
+def patients():
+    """The patient of each of 500 rows."""
+    return [row // 4 for row in range(500)]
+
+
+def test_no_statistic_or_mechanism_is_left_out():
+    public = {name: getattr(th, name) for name in th.__all__}
+    kinds = {name for name, value in public.items() if isinstance(value, type)}
+    assert {name for name in kinds if issubclass(public[name], Statistic)} == set(STATISTICS)
+    assert {name for name in kinds if issubclass(public[name], Mechanism)} == set(MECHANISMS)
 
 
 def target(path, /, **arguments):
@@ -125,13 +155,14 @@ def test_a_plan_and_interpolations(convert):
 def test_objects_that_are_made_already_can_be_given():
     """Hydra takes the fields of a dataclass for a configuration: they are made again."""
     data = guarded.data()
-    statistics = {name: expected for name, (_, expected) in STATISTICS.items()}
+    statistics = {name: made for name, (_, made) in STATISTICS.items() if name != "GroupedMean"}
+    statistics["GroupedMean"] = th.GroupedMean(0.0, 1.0, groups=list(range(len(data))))
     statistics["per_example"] = th.BoundedMean(0.0, 5.0, per_example=LOSS)
     own = target("ReusableHoldout", url="memory://", name="val")
     built = instantiate(
         own,
         statistics=statistics,
-        mechanism=th.Thresholdout(**THRESHOLDOUT | {"initial": {"ZeroOne": 0.1}}),
+        mechanism=th.Thresholdout(**THRESHOLDOUT | {"sigma": 0.0, "initial": {"ZeroOne": 0.1}}),
         size=len(data),
         budget=3,
         fingerprint=th.fingerprint(data),
@@ -294,11 +325,6 @@ def hydra_run(tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run
-
-
-def runs_of(path):
-    ledger = Ledger(f"sqlite:///{path}")
-    return ledger.runs(ledger.find("digits-val")) if path.exists() else None
 
 
 def test_a_sweep_shares_one_budget(hydra_run, tmp_path):

@@ -25,6 +25,11 @@ from support.oracles.leaks import raw_hits
 from support.oracles.work import taken_along, watched_work
 
 SIZE, LEVELS = 97, 65536
+STATISTICS = {
+    "mean": th.BoundedMean(0.0, 1.0),
+    "ratio": th.Ratio(th.BoundedMean(0.0, 1.0), th.BoundedMean(0.0, 1.0), 0.0, 1.0),
+}
+of_each = pytest.mark.parametrize("kind", STATISTICS)
 
 
 @pytest.fixture
@@ -32,10 +37,10 @@ def path(tmp_path):
     return tmp_path / "holdout.db"
 
 
-def account(path, *, runs=1, **sealed):
+def account(path, *, runs=1, kind="mean", **sealed):
     return th.ReusableHoldout(
         f"sqlite:///{path}", name="val", size=SIZE,
-        statistics={"err": th.BoundedMean(0.0, 1.0)},
+        statistics={"err": STATISTICS[kind]},
         mechanism=th.Sealed(evaluations=20, **sealed), budget=runs,
     )  # fmt: skip
 
@@ -53,16 +58,37 @@ def raw_of(epoch):
     return [total / (SIZE * LEVELS), total, squares, total / SIZE]
 
 
+def raw_quotients(epoch):
+    """Those of an epoch of a ratio: of both parts, their quotient, and its levels."""
+    columns = [values * LEVELS for values in columns_of("ratio", epoch)]
+    totals = [int(column.round().sum()) for column in columns]
+    squares = [int(column.round().long().square().sum()) for column in columns]
+    quotient = totals[0] / totals[1]
+    means = [total / (SIZE * LEVELS) for total in totals]
+    return [*totals, *squares, *means, quotient, round(quotient * SIZE * LEVELS)]
+
+
+def columns_of(kind, epoch):
+    """What is passed to ``update``."""
+    if kind == "mean":
+        return (values_of(epoch),)
+    return values_of(epoch) * values_of(epoch + 50), values_of(epoch + 50)
+
+
 RAW = [number for epoch in range(4) for number in raw_of(epoch)]
+RAWS = {"mean": RAW, "ratio": [n for epoch in range(4) for n in raw_quotients(epoch)]}
 
 
 def evaluate(holdout, run, epoch, plain=None, **more):
     """Evaluate sums; or values in a plain array, made by ``plain``."""
-    values = values_of(epoch)
+    kind = "ratio" if isinstance(holdout.statistics["err"], th.Ratio) else "mean"
+    columns = columns_of(kind, epoch)
     if plain is None:
         sums = holdout.accumulator("err")
-        sums.update(values)
-    return run.evaluate({"err": plain(values) if plain else sums}, query=f"weights {epoch}", **more)
+        sums.update(*columns)
+    else:
+        sums = plain(*columns)
+    return run.evaluate({"err": sums}, query=f"weights {epoch}", **more)
 
 
 class Telling:
@@ -81,7 +107,22 @@ class Telling:
         return str(RAW)
 
 
-ways = pytest.mark.parametrize("plain", [None, torch.Tensor.numpy, torch.Tensor.tolist, Telling])
+def as_arrays(above, below):
+    """Both parts of a ratio."""
+    return above.numpy(), below.numpy()
+
+
+ways = pytest.mark.parametrize(
+    ("kind", "plain"),
+    [
+        ("mean", None),
+        ("mean", torch.Tensor.numpy),
+        ("mean", torch.Tensor.tolist),
+        ("mean", Telling),
+        ("ratio", None),
+        ("ratio", as_arrays),
+    ],
+)
 
 
 def everything(thing, depth=6):
@@ -123,7 +164,7 @@ def logged():
 
 
 @ways
-def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch, plain):
+def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch, kind, plain):
     inside = []
     take = OpenedRun.take
 
@@ -133,7 +174,7 @@ def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypat
         return passed
 
     monkeypatch.setattr(OpenedRun, "take", looked_at)
-    holdout = account(path)
+    holdout = account(path, kind=kind)
     run = holdout.run(stop=th.Patience("err", 10))
     given = [evaluate(holdout, run, epoch, plain) for epoch in range(4)]
     with pytest.raises(th.SealedValueError):
@@ -154,59 +195,65 @@ def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypat
         "printed": list(capfd.readouterr()),
     }
     assert len(inside) == 20
-    assert not {name for name, each in seen.items() if raw_hits(each, RAW)}
+    assert not {name for name, each in seen.items() if raw_hits(each, RAWS[kind])}
     assert run.outcome is None
 
 
-def test_the_same_search_finds_the_raw_values_where_they_are(path):
+@of_each
+def test_the_same_search_finds_the_raw_values_where_they_are(path, kind):
     """The twin: the secret table, and the curve after closing."""
-    holdout = account(path)
+    holdout = account(path, kind=kind)
     with holdout.run() as run:
         evaluate(holdout, run, 0)
     with closing(sqlite3.connect(path)) as connection:
-        (row,) = connection.execute("SELECT total, squares FROM th_secret_sums").fetchall()
-    assert raw_hits(list(row), RAW)
-    assert raw_hits(everything(holdout.close()), RAW)
+        kept = connection.execute("SELECT total, squares FROM th_secret_sums").fetchall()
+    assert len(kept) == (1 if kind == "mean" else 3)
+    assert all(raw_hits(list(row), RAWS[kind]) for row in kept)
+    assert raw_hits(everything(holdout.close()), RAWS[kind])
 
 
 @ways
 @pytest.mark.parametrize("method", ["keep_sums", "update", "keep_secret"])
-def test_an_error_inside_the_transaction_takes_nothing_along(path, monkeypatch, method, plain):
-    holdout = account(path)
+def test_an_error_inside_the_transaction_takes_nothing_along(
+    path, monkeypatch, method, kind, plain
+):
+    holdout = account(path, kind=kind)
     run = holdout.run(stop=th.Patience("err", 10))
     evaluate(holdout, run, 0)
 
     def broken(self, *arguments, **more):
-        raise RuntimeError(f"{arguments} {more} {RAW}")
+        raise RuntimeError(f"{arguments} {more} {RAWS[kind]}")
 
     monkeypatch.setattr(SealedRuns, method, broken)
     with pytest.raises(th.HoldoutError) as caught:
         evaluate(holdout, run, 1, plain)
-    assert raw_hits(taken_along(caught.value), RAW) == []
+    assert raw_hits(taken_along(caught.value), RAWS[kind]) == []
     monkeypatch.undo()
     assert evaluate(holdout, run, 1).passes == 2  # nothing of the failed one was kept
 
 
-def watched(path, course):
+def watched(path, course, kind):
     """For each pass of a course: its statements, and how much was written."""
-    holdout = account(path)
+    holdout = account(path, kind=kind)
     holdout.status()
     run = holdout.run(stop=th.Patience("err", 8))
 
     def evaluated(epoch, errors):
         sums = holdout.accumulator("err")
-        sums.update((torch.arange(SIZE) < errors).float())
+        wrong = (torch.arange(SIZE) < errors).float()
+        sums.update(*((wrong,) if kind == "mean" else (wrong, torch.ones(SIZE))))
         run.evaluate({"err": sums}, query=f"weights {epoch}")
 
     with watched_work(holdout, path) as work:
         return [work(partial(evaluated, *pair)) for pair in enumerate(course)]
 
 
-def test_better_and_worse_passes_do_the_same_work(tmp_path):
+@of_each
+def test_better_and_worse_passes_do_the_same_work(tmp_path, kind):
     """Two courses that mirror each other: what is better in one is worse in the other."""
     course = [50, 40, 45, 35, 44, 60, 34, 33]
-    falling = watched(tmp_path / "one.db", course)
-    rising = watched(tmp_path / "other.db", [97 - errors for errors in course])
+    falling = watched(tmp_path / "one.db", course, kind)
+    rising = watched(tmp_path / "other.db", [97 - errors for errors in course], kind)
     assert [len(statements) for statements, _ in falling][1:] == [len(falling[1][0])] * 7
     assert falling == rising
     assert all(written > 0 for _, written in falling)

@@ -1,6 +1,7 @@
 """A training that is resumed goes on with its account: answers again for free, or the same run."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_a_sealed_run_is_resumed_from_its_checkpoint(tmp_path, keep, restores):
     assert broken.outcome is None
     again = trainer_for("classes", tmp_path / "run", sealed(url(tmp_path)), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
-    assert again.outcome == whole.outcome
+    assert replace(again.outcome, run=whole.outcome.run) == whole.outcome
     assert again.holdout.budget_left == 2
     if keep or whole.outcome.best_evaluation > 1:
         for name, value in whole.model.state_dict().items():
@@ -80,9 +81,7 @@ def test_an_ended_run_is_not_resumed(tmp_path):
     account = sealed()
     trainer_for("classes", tmp_path, account, **options).train()
     again = trainer_for("classes", tmp_path, account, **options)
-    with pytest.raises(
-        HoldoutError, match="call trainer.train\\(\\) without resume_from_checkpoint"
-    ):
+    with pytest.raises(HoldoutError, match=r"trainer.train\(\) without resume_from_checkpoint"):
         again.train(resume_from_checkpoint=True)
 
 
@@ -90,7 +89,7 @@ def test_runs_beyond_the_budget_are_refused_before_training(tmp_path):
     options = {"stop": th.Patience("loss", patience=5), "args": {"num_train_epochs": 1}}
     account = sealed(budget=1)
     trainer_for("classes", tmp_path, account, **options).train()
-    with pytest.raises(BudgetExhaustedError, match="train\\(resume_from_checkpoint=...\\) goes on"):
+    with pytest.raises(BudgetExhaustedError, match=r"train\(resume_from_checkpoint=...\) goes on"):
         trainer_for("classes", tmp_path, account, **options).train()
 
 

@@ -256,7 +256,8 @@ class TestClosed:
     def test_json_has_every_value_with_its_interval(self, closed):
         path, closing = closed
         (found,) = json.loads(call("report", path, "--json").stdout)["holdouts"]
-        assert found["closing"]["values"] == [asdict(value) for value in closing.values]
+        as_json = json.loads(json.dumps([asdict(value) for value in closing.values]))
+        assert found["closing"]["values"] == as_json
         assert [run["name"] for run in found["closing"]["runs"]] == [
             *("baseline", "wide", "wide + dropout")
         ]

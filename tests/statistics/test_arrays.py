@@ -3,6 +3,7 @@
 import array
 import math
 import operator
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -252,6 +253,22 @@ def test_an_error_of_an_array_keeps_its_type_only():
         levels(th.BoundedMean(0.0, 1.0), Telling())
     assert "7310" not in str(caught.value)
     assert caught.value.__context__ is caught.value.__cause__ is None
+
+
+def test_no_warning_of_an_array_is_shown():
+    """Values decide whether there is one, and its text may quote them."""
+
+    class Warns:
+        def __array__(self):
+            warnings.warn("the label is 7310", stacklevel=1)
+            return np.array(VALUES) / np.array([1.0, 1.0, 0.0, 1.0])
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert levels(th.BoundedMean(0.0, 1.0), Warns())[2] == RESOLUTION
+        large = np.array([1e300], dtype=np.longdouble) ** 2
+        assert levels(th.BoundedMean(0.0, 1.0), large) == [RESOLUTION]
+    assert shown == []
 
 
 def test_memory_is_shared_where_it_can_be_and_rows_are_copied():

@@ -78,7 +78,7 @@ class TestValue:
         values, order = some(), list(range(9, -1, -1))
         texts = [f"patient {i}" for i in IDS]
         answers = set()
-        for groups, given in (
+        for groups, own in (
             (torch.tensor(IDS), torch.tensor(IDS)[order]),
             (np.array(IDS), np.array(IDS)[order]),
             (IDS, torch.tensor(IDS, dtype=torch.int32)[order]),
@@ -89,7 +89,7 @@ class TestValue:
         ):
             holdout = account(th.GroupedMean(0.0, 1.0, mode="max", groups=groups))
             sums = holdout.accumulator("acc")
-            sums.update(values[order], given)
+            sums.update(values[order], own)
             answers.add(holdout.release("acc", sums, query="w").value)
         assert len(answers) == 1
 
@@ -165,10 +165,14 @@ class TestSensitivity:
 class TestPasses:
     def refused(self, holdout, *batches, error=PartialPassError, match="Nothing was"):
         sums = holdout.accumulator("acc")
-        with pytest.raises(error, match=match) as caught:
+
+        def ask():
             for batch in batches:
                 sums.update(*batch)
             holdout.release("acc", sums, query="w")
+
+        with pytest.raises(error, match=match) as caught:
+            ask()
         assert holdout.status().queries == 0
         return str(caught.value)
 

@@ -14,7 +14,7 @@ from torch_holdout.errors import (
 from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning.claims import FRESH
 from torch_holdout.tuning.optuna import PRUNED, claim, reask, sharing
-from torch_holdout.tuning.optuna_studies import GUESSED
+from torch_holdout.tuning.optuna.studies import GUESSED
 
 from support.builders.guarded import (
     NAMESPACES,

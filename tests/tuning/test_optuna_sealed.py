@@ -10,7 +10,7 @@ from torch_holdout.errors import HoldoutClosedError, HoldoutError, InvalidArgume
 from torch_holdout.holdout.results import Answer
 from torch_holdout.ledger import verify
 from torch_holdout.tuning.optuna import PRUNED, SealedTrial, claim, closed_study, ranking, sharing
-from torch_holdout.tuning.optuna_sealed import SEALED
+from torch_holdout.tuning.optuna.sealed import SEALED
 
 from support.builders.guarded import (
     NAMESPACES,

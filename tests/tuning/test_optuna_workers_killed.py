@@ -10,7 +10,7 @@ import optuna
 import pytest
 from torch_holdout.ledger.verify import verify
 from torch_holdout.tuning.optuna import claim, ranking
-from torch_holdout.tuning.optuna_studies import run_label
+from torch_holdout.tuning.optuna.studies import run_label
 
 from support.machines.soak import soak
 from support.programs import sealed_study as program

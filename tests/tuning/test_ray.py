@@ -11,7 +11,7 @@ from pyarrow.fs import LocalFileSystem
 from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning import ray as tuning
-from torch_holdout.tuning import ray_trials
+from torch_holdout.tuning.ray import trials as ray_trials
 
 from support.builders.guarded import SIZE as GUARDED_SIZE
 from support.builders.guarded import data, guard_class, network, value_on

@@ -12,7 +12,7 @@ from ray.tune.error import TuneError
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from torch_holdout.errors import HoldoutError
 from torch_holdout.tuning.ray import claim, sharing
-from torch_holdout.tuning.ray_trials import EXHAUSTED
+from torch_holdout.tuning.ray.trials import EXHAUSTED
 
 from support.builders.holdouts import ask, make_holdout
 from support.builders.sweeps import EVERYTHING, shared_account

@@ -10,7 +10,8 @@ from typing import final
 
 from torch_holdout._shared.text import counted
 from torch_holdout.report import wording
-from torch_holdout.report.summary import RecordsReport, Run, Shown, Stale, StatisticReport
+from torch_holdout.report.records import RecordsReport
+from torch_holdout.report.summary import Run, Shown, Stale, StatisticReport
 from torch_holdout.report.svg import circle, cross, diamond, element, picture, text, ticks, titled
 
 WIDE, NARROW = 912.0, 350.0

@@ -30,9 +30,12 @@ def confidence(holdout: HoldoutReport) -> str:
     return confidence_text(holdout.certificate.failure)
 
 
-def strength(told: Sequence[StatisticReport], noun: str = "release") -> str:
+def strength(
+    told: Sequence[StatisticReport], noun: str = "release", *, closed: bool = False
+) -> str:
     """Return what is to be said about a weak certificate of some statistics; else nothing."""
-    useless = [s for s in told if s.share > USELESS]
+    unclaimed = [s for s in told if s.unclaimed]
+    useless = [s for s in told if s.share > USELESS and not s.unclaimed]
     weak = [s for s in told if WEAK < s.share <= USELESS]
     remarks = []
     if useless:
@@ -47,7 +50,18 @@ def strength(told: Sequence[StatisticReport], noun: str = "release") -> str:
     if weak:
         which = joined([f"{short(s)} ({distance_text(s.tolerance)}, {scale(s)})" for s in weak])
         remarks.append(f"That is a weak certificate for {which}.")
-    return " ".join([*remarks, HELP.replace("releases", f"{noun}s")]) if remarks else ""
+    if remarks:
+        remarks.append(HELP.replace("releases", f"{noun}s"))
+    if unclaimed:
+        which = joined([short(s) for s in unclaimed])
+        remedy = "register its smallest value in a new account, or close this one"
+        if closed:
+            remedy = "report what closing has shown"
+        remarks.append(
+            f"Nothing is claimed for {which} as published before closing, because the denominator "
+            f"may be 0: {remedy}."
+        )
+    return " ".join(remarks)
 
 
 def privacy(holdout: HoldoutReport) -> str:
@@ -105,6 +119,15 @@ def groups(statistic: StatisticReport, size: int) -> str:
         f"{short(statistic)} is a mean over {counted(statistic.units, 'group')} of the {size:,} "
         f"rows, and a group is a unit: each counts once, however many rows it has. The claim is "
         f"about groups like these, and holds if they are independent of each other."
+    )
+
+
+def quotient(statistic: StatisticReport) -> str:
+    """Return what a ratio claims."""
+    return (
+        f"{short(statistic)} is the quotient of two means over the examples. The claim is about "
+        f"the quotient of the two expectations, cut to its bounds, not about the mean of the "
+        f"examples' own quotients."
     )
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import final
 
 from torch_holdout._shared.checks import require_failure, require_instance
@@ -18,15 +17,12 @@ from torch_holdout.holdout.reading import AccountReading, Intervals
 from torch_holdout.holdout.results import Status
 from torch_holdout.ledger import Ledger, Recorded, Refusal, Summary
 from torch_holdout.ledger.backend import library_version, now
-from torch_holdout.ledger.records import Charged
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.ledger.symbols import Symbol
-from torch_holdout.prediction.status import PredictionStatus, records_status
+from torch_holdout.report.records import RecordsReport, records_report
 from torch_holdout.report.sealed import ClosedStatistic, DatedRun, closed_statistics, dated_runs
-from torch_holdout.report.thinning import thinned
-from torch_holdout.report.wording import charged_text
+from torch_holdout.report.thinning import DRAWN, thinned
 
-DRAWN = 600  # releases with their intervals, over all statistics of an account
 LATEST, RUNS, TRAIL = 25, 100, 40
 
 
@@ -90,6 +86,8 @@ class StatisticReport:
     Attributes:
         step: Between two neighbouring answers, in user units.
         blocks: Blocks that a metric is averaged over; None for a mean of examples.
+        ratio: Whether it is a quotient of two means.
+        unclaimed: Whether its denominator may be 0: nothing is claimed before closing.
         tolerance: The certificate's, in user units; ``share`` is the same normalised.
         drawn: Answers for the chart, in order; ``left_out`` others are not in it.
         runs: The best first; ``runs_left_out`` others are not in it.
@@ -103,6 +101,8 @@ class StatisticReport:
     units: int
     step: float
     blocks: int | None
+    ratio: bool
+    unclaimed: bool
     tolerance: float
     share: float
     guess_tolerance: float | None
@@ -146,33 +146,6 @@ class HoldoutReport:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Use:
-    """The charges to training records for one purpose and mechanism."""
-
-    purpose: str
-    mechanism: str
-    queries: int
-    charges: int
-    share: float
-    first_at: str
-    last_at: str
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class RecordsReport:
-    """An account of training records; ``steps`` are the share spent after some of its charges."""
-
-    status: PredictionStatus
-    charges: int
-    uses: tuple[Use, ...]
-    steps: tuple[tuple[int, float], ...]
-    first_at: str | None
-    last_at: str | None
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything a report shows. It reads no secret, and no ledger has a raw value.
 
@@ -212,7 +185,7 @@ def summarise(ledger: Ledger, failure: float = 0.05, name: str | None = None) ->
         version=library_version(),
         failure=float(failure),
         holdouts=tuple(_holdout(ledger, account, failure) for account in holdouts),
-        records=tuple(_records(ledger, account) for account in records),
+        records=tuple(records_report(ledger, account) for account in records),
     )
 
 
@@ -303,6 +276,8 @@ def _statistic(
         units=registered.units,
         step=width / registered.grid,
         blocks=registered.blocks,
+        ratio=registered.is_ratio,
+        unclaimed=name in certificate.unclaimed,
         tolerance=certificate.user_tolerance[name],
         share=certificate.user_tolerance[name] / width,
         guess_tolerance=certificate.user_guess_tolerance.get(name),
@@ -366,34 +341,4 @@ def _run(
         first_at=min([a.asked_at for a in answers[:1]] + [r.first_at for r in refusals]),
         last_at=_last(answers, refusals),
         trail=tuple((answer.kind, answer.value) for answer in thinned(answers, TRAIL)),
-    )
-
-
-def _records(ledger: Ledger, account: str) -> RecordsReport:
-    summary = ledger.records_summary(account, check=True)
-    charges = [c for c in ledger.charges(account) if c.position <= summary.charges]
-    capacity = max(1, summary.capacity)
-    groups: dict[tuple[str, str], list[Charged]] = {}
-    for charge in charges:
-        groups.setdefault((charge.purpose, charge.detail), []).append(charge)
-    spent = accumulate(c.charge for c in charges)
-    steps = [(c.position, so_far / capacity) for c, so_far in zip(charges, spent, strict=True)]
-    return RecordsReport(
-        status=records_status(summary, ledger.address),
-        charges=len(charges),
-        uses=tuple(
-            Use(
-                purpose=purpose,
-                mechanism=charged_text(detail),
-                queries=sum(c.queries for c in own),
-                charges=len(own),
-                share=sum(c.charge for c in own) / capacity,
-                first_at=own[0].asked_at,
-                last_at=own[-1].asked_at,
-            )
-            for (purpose, detail), own in groups.items()
-        ),
-        steps=tuple(thinned(steps, DRAWN)),
-        first_at=charges[0].asked_at if charges else None,
-        last_at=charges[-1].asked_at if charges else None,
     )

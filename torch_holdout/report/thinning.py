@@ -5,6 +5,8 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
+DRAWN = 600  # releases with their intervals, over all statistics of an account
+
 
 def thinned(items: Sequence[Item], most: int) -> list[Item]:
     """Return at most ``most`` items, evenly spread, with the first and the last.

@@ -14,6 +14,7 @@ from torch_holdout.report.closed_verdict import (
     sealed_headline,
     sealed_verdict,
 )
+from torch_holdout.report.records import RecordsReport
 from torch_holdout.report.remarks import (
     Remark,
     batches,
@@ -21,10 +22,11 @@ from torch_holdout.report.remarks import (
     confidence,
     groups,
     privacy,
+    quotient,
     short,
     strength,
 )
-from torch_holdout.report.summary import HoldoutReport, RecordsReport, Report, Run, StatisticReport
+from torch_holdout.report.summary import HoldoutReport, Report, Run, StatisticReport
 from torch_holdout.report.wording import (
     cost_text,
     delta_text,
@@ -77,7 +79,7 @@ def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
     if holdout.status.unit == "run":
         return sealed_verdict(holdout)
     remarks = [
-        Remark("Certificate", strength(told(holdout))),
+        Remark("Certificate", strength(told(holdout), closed=holdout.status.closed)),
         *(Remark(f"Best {short(s)}", _best(s, holdout)) for s in holdout.statistics),
         Remark("Runs", " ".join(filter(None, map(_side_by_side, holdout.statistics)))),
         Remark("Guesses", _guesses(holdout)),
@@ -103,6 +105,7 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
     sizes = {n: own["batch_size"] for n, own in status.statistics.items() if "batch_size" in own}
     limits += [batches(s, sizes[s.name]) for s in holdout.statistics if s.name in sizes]
     limits += [groups(s, status.size) for s in holdout.statistics if s.name in status.grouped]
+    limits += [quotient(s) for s in holdout.statistics if s.ratio]
     if not status.renaming_detected:
         limits.append(
             "The account does not know its data's fingerprint: the same data under another name "

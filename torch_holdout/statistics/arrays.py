@@ -20,6 +20,7 @@ from torch_holdout._shared.checks import plain_number
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.layouts import require_own_values
+from torch_holdout.statistics.undefined import heard_warnings
 
 _NUMBERS = "biufc"  # kinds of NumPy's types: booleans, whole numbers, floats, complex numbers
 _KINDS = {
@@ -51,9 +52,10 @@ def as_tensor(values: object, missing: float | bool = math.nan) -> Tensor:
     """
     if isinstance(values, Tensor):
         return values
-    return errors_by_type(
-        lambda: _converted(values, missing), lambda kind: _unusable(values, f"({kind})")
-    )
+    with heard_warnings(), np.errstate(all="ignore"):  # and not shown: values decide on them
+        return errors_by_type(
+            lambda: _converted(values, missing), lambda kind: _unusable(values, f"({kind})")
+        )
 
 
 def is_array(value: object) -> bool:

@@ -1,6 +1,7 @@
 """A Hugging Face ``Trainer`` as the guard's parts see a training loop."""
 
 import math
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any, final
 
@@ -20,6 +21,13 @@ WORDS = Words(
         "resume_from_checkpoint"
     ),
 )
+
+
+class _Doing(str, Enum):
+    """What a ``Trainer`` does, as Lightning calls it."""
+
+    FIT = "fit"
+    VALIDATE = "validate"
 
 
 @final
@@ -64,7 +72,7 @@ class TrainerFace:
     @property
     def state(self) -> SimpleNamespace:
         """Whether this is training or an evaluation of its own."""
-        return SimpleNamespace(fn="fit" if self.training else "validate")
+        return SimpleNamespace(fn=_Doing.FIT if self.training else _Doing.VALIDATE)
 
     @property
     def should_stop(self) -> bool:

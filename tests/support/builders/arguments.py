@@ -53,6 +53,7 @@ SMALL = (0.05, 0.01, 0.1, 0.5, 1e-6, 1e-300)
 POSITIVE = (1.0, 0.5, 0.1, 2.0, 10.0, 1e-6, 1e3, 1e-300, 1e300)
 WHOLE = (1, 2, 3, 10, 50, 1000, 10**6)
 HUGE = (1, 2, 50, 1000, 10**6, 10**9, 10**15, 2**62)
+LABELS_OF_ROWS = [i % 10 for i in range(50)]
 
 
 def one_of(*choices):
@@ -253,6 +254,8 @@ BY_NAME = {
 }
 # Where a name means something else: "function:parameter".
 BY_PLACE = {
+    "Ratio:numerator": lambda g: g.choice((th.ZeroOne(), th.BoundedMean(-1.0, 5.0))),
+    "Ratio:denominator": lambda g: g.choice((th.ZeroOne(), th.BoundedMean(1.0, 9.0))),
     "ReusableHoldout:statistics": lambda g: {"val_acc": th.ZeroOne()},
     "ReusableHoldout.open:arguments": lambda g: {
         "name": "val",
@@ -299,6 +302,7 @@ BY_PLACE = {
     "Closing.best_of:run": one_of(None, 1),
     "Closing.curve:run": one_of(None, 1),
     "Closing.load_best:run": one_of(None, 1),
+    "Ratio.levels:arguments": lambda g: (correct(20), correct(20)),
     "CrossEntropy.levels:arguments": lambda g: (
         torch.zeros(5, 3),
         torch.zeros(5, dtype=torch.int64),
@@ -397,6 +401,13 @@ BY_PLACE = {
     "split:display": one_of(0.2, 0.5),
     "split:vault": one_of(None, 0.3),
     "split:groups": one_of(None, "records"),
+    "GroupedMean:groups": one_of(LABELS_OF_ROWS, torch.tensor(LABELS_OF_ROWS), list("ababc")),
+    "Blockwise:groups": one_of(None, LABELS_OF_ROWS),
+    "Blockwise:select": one_of(None, 0, "map"),
+    "CrossEntropy:reduce": one_of(None, "mean"),
+    "CrossEntropy:class_dim": one_of(1, -1),
+    "CrossEntropy:ignore_index": one_of(-100, 0),
+    "ZeroOne:threshold": one_of(0.0, 0.5),
     "overlap:first": one_of(PAIRS, [1, 2, 3], th.fingerprint([1, 2, 3])),
     "overlap:second": one_of(PAIRS, [2, 3, 4], th.fingerprint([2, 3])),
     "kl_answer_interval:answer": one_of(0.0, 0.3, 1.0),

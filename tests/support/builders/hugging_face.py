@@ -40,7 +40,7 @@ class Rows(Dataset):
 
 
 def model_for(task):
-    """A model with the same weights each time."""
+    """A model with the same weights each time, and without dropout."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         if task == "language":
@@ -53,11 +53,15 @@ def model_for(task):
                     n_positions=16,
                     bos_token_id=1,
                     eos_token_id=2,
-                )  # fmt: skip
+                    resid_pdrop=0.0,
+                    embd_pdrop=0.0,
+                    attn_pdrop=0.0,
+                )
             )
         config = BertConfig(
             vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-            intermediate_size=16, max_position_embeddings=16,
+            intermediate_size=16, max_position_embeddings=16, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         )  # fmt: skip
         kind = {"classes": BertForSequenceClassification, "tokens": BertForTokenClassification}
         return kind[task](config)
@@ -138,6 +142,7 @@ def raw_values(model, rows, task):
         right = (hits * counts).sum(1) / counts.sum(1).clamp(min=1)
         numbers["loss"], numbers["accuracy"] = per_sequence.mean(), right.mean()
         numbers["token loss"] = (losses * counts).sum() / counts.sum()
+        numbers["token accuracy"] = (hits & counts).sum() / counts.sum()
     for start in range(0, len(rows), 10):
         part = slice(start, start + 10)
         numbers[f"batch {start}"] = model(rows.ids[part], labels=rows.labels[part]).loss

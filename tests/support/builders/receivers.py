@@ -35,6 +35,8 @@ LIGHTNING = "Lightning or torch calls it, with its own objects"
 ABSTRACT = "abstract; its methods are called on every mechanism"
 SKIPPED = {
     "HoldoutGuard.": LIGHTNING,
+    "HoldoutTrainer": "trains a model, or makes a trainer of one",
+    "HoldoutTrainer.": "trains a model, or makes a trainer of one",
     "MemberParallelStrategy.": LIGHTNING,
     "PartitionedDataModule.on_": LIGHTNING,
     "PartitionedEnsemble.backward": LIGHTNING,
@@ -59,6 +61,8 @@ SKIPPED = {
     "Summary.": "reads a row of the ledger's own table",
     "BoundedMean.total": "of Blockwise only",
     "CrossEntropy.total": "of Blockwise only",
+    "Ratio.total": "of Blockwise only",
+    "GroupedMean.total": "of Blockwise only",
     "ZeroOne.total": "of Blockwise only",
     "LoggedMean.total": "of Blockwise only",
     "StableERM.table": "gets the outputs of a certified model only",
@@ -148,6 +152,8 @@ MAKE = {
     "BoundedMean": lambda g: th.BoundedMean(0.0, 2.0),
     "CrossEntropy": lambda g: th.CrossEntropy(high=5.0),
     "LoggedMean": lambda g: th.LoggedMean(0.0, 2.0, batch_size=10),
+    "Ratio": lambda g: th.Ratio(th.ZeroOne(), th.BoundedMean(1.0, 2.0), 0.0, 1.0),
+    "GroupedMean": lambda g: th.GroupedMean(0.0, 2.0, groups=[i % 10 for i in range(50)]),
     "ZeroOne": lambda g: th.ZeroOne(),
     "PrivacyLoss": lambda g: accounting.PrivacyLoss((g.choice(CHARGES), g.choice(CHARGES))),
     "PrivacyBudget": lambda g: prediction.PrivacyBudget(epsilon=4.0, delta=1e-5),

@@ -51,9 +51,13 @@ def require_unpooled(
 def _vectors(output: Any) -> dict[str, Tensor]:
     if not isinstance(output, Mapping):
         return {}
+    firsts = {  # ids or targets come after the values
+        name: values[0] if isinstance(values, tuple) and values else values
+        for name, values in output.items()
+    }
     return {
         name: values
-        for name, values in output.items()
+        for name, values in firsts.items()
         if isinstance(values, Tensor) and values.ndim == 1 and len(values) > 1
     }
 

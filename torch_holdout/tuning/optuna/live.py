@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, final
 
 from torch_holdout._shared.checks import require_flag, require_instance, require_whole
+from torch_holdout._shared.configurations import plain
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.training.metric import take_problem
 from torch_holdout.tuning.claims import points_here
-from torch_holdout.tuning.optuna_studies import GUESSED, end, optuna, prune, require_trial, stop
+from torch_holdout.tuning.optuna.studies import GUESSED, end, optuna, prune, require_trial, stop
 from torch_holdout.tuning.reporting import (
     one_statistic,
     reporting_callback,
@@ -25,6 +26,7 @@ def listed_statistics(
     holdout: ReusableHoldout, statistic: str | Sequence[str] | None
 ) -> tuple[str, ...]:
     """Return the statistics a study is about: one, or one for each objective."""
+    statistic = plain(statistic)
     if isinstance(statistic, list | tuple) and statistic:
         return tuple(one_statistic(holdout, name) for name in statistic)
     return (one_statistic(holdout, statistic if isinstance(statistic, str) else None),)

@@ -12,7 +12,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.closing import ClosedValue
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim
-from torch_holdout.tuning.optuna_studies import optuna, run_label, stored_runs
+from torch_holdout.tuning.optuna.studies import optuna, run_label, stored_runs
 from torch_holdout.tuning.reporting import one_statistic
 from torch_holdout.tuning.sealed_claims import (
     ClosedSweep,

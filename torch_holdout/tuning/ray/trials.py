@@ -20,7 +20,7 @@ from torch_holdout.holdout.runs import TrialRun, named_run, trial_run
 from torch_holdout.training.metric import take_problem
 from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import points_here
-from torch_holdout.tuning.ray_results import ACCOUNT, EVALUATION, RUN, run_label
+from torch_holdout.tuning.ray.results import ACCOUNT, EVALUATION, RUN, run_label
 from torch_holdout.tuning.reporting import (
     one_statistic,
     require_sanity_check,

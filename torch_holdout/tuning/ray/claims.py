@@ -10,7 +10,7 @@ from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.tuning.claims import Claim, best_claim
-from torch_holdout.tuning.ray_results import (
+from torch_holdout.tuning.ray.results import (
     closed_grid,
     closed_sweep,
     pointers_of,

@@ -1,36 +1,4 @@
-"""An Optuna study whose trials share one holdout.
-
-On a sealed holdout the sampler, the pruner and the trials' early stopping read a *display*, a set
-that may be watched, and every evaluation of the holdout is sealed until it is closed::
-
-    def objective(trial):
-        with sharing(trial, holdout, display="display_loss") as shared:
-            net = Net(lr=trial.suggest_float("lr", 1e-4, 1e-1, log=True))
-            guard = HoldoutGuard(holdout, public_dataloaders=(1,))
-            trainer = L.Trainer(callbacks=[guard, shared.pruning(guard)])
-            trainer.fit(net, train_loader, [val_loader, display_loader])
-            return shared.value
-
-    study.optimize(objective, n_trials=100)
-    holdout.close()
-    print(claim(study, holdout))
-
-On a live holdout, which answers with values, they read what it has published, one answer a trial::
-
-    with sharing(trial, holdout, "val_acc") as shared:
-        guard = HoldoutGuard(holdout)
-        trainer = L.Trainer(callbacks=[guard, shared.pruning(guard)])
-        trainer.fit(net, train_loader)
-        trainer.validate(net, val_loader)  # one question, when it is trained
-        return shared.value
-
-A released value is told as it is. So is a guess that is near the holdout's value (Thresholdout and
-its kin): it is off by up to the threshold and its noise, good enough to prune by and not good
-enough to claim. A Ladder's guess is the best value of any trial and says that this one is not
-better by more than a step; the trial is told one step worse than the best, and says so in its user
-attribute ``torch_holdout:guess``. A stale value, repeated after the budget is gone, is never told.
-``study.best_value`` may therefore be a guess; ``claim`` never is.
-"""
+"""A trial on a shared holdout: what its block gets, and how it ends when the budget is gone."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,34 +9,15 @@ from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.runs import named_run
 from torch_holdout.training.metric import take_problem
-from torch_holdout.tuning.claims import Claim, reask
-from torch_holdout.tuning.optuna_live import SharedTrial, listed_statistics, require_directions
-from torch_holdout.tuning.optuna_results import claim, closed_study, front, ranking
-from torch_holdout.tuning.optuna_sealed import SealedTrial, sealed_sharing
-from torch_holdout.tuning.optuna_studies import (
-    PRUNED as PRUNED,
-)
-from torch_holdout.tuning.optuna_studies import (
+from torch_holdout.tuning.optuna.live import SharedTrial, listed_statistics, require_directions
+from torch_holdout.tuning.optuna.sealed import sealed_sharing
+from torch_holdout.tuning.optuna.studies import (
     end,
     optuna,
     require_trial,
     stop_spent,
     trial_label,
 )
-from torch_holdout.tuning.sealed_claims import FrontPoint
-
-__all__ = [
-    "Claim",
-    "FrontPoint",
-    "SealedTrial",
-    "SharedTrial",
-    "claim",
-    "closed_study",
-    "front",
-    "ranking",
-    "reask",
-    "sharing",
-]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, final
 
 from torch_holdout._shared.checks import require_instance, require_whole, shown
+from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.tracebacks import without_frames
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
@@ -15,7 +16,7 @@ from torch_holdout.holdout.run_checks import account_closed
 from torch_holdout.holdout.run_results import Evaluation
 from torch_holdout.holdout.runs import TrialRun, trial_run
 from torch_holdout.training.sealed_checks import sealed_keys
-from torch_holdout.tuning.optuna_studies import (
+from torch_holdout.tuning.optuna.studies import (
     RUN,
     end,
     optuna,
@@ -311,7 +312,7 @@ def _checked_display(
 ) -> tuple[str, ...] | None:
     if display is None:
         return None
-    names = (display,) if isinstance(display, str) else display
+    names = (display,) if isinstance(display, str) else plain(display)
     if (
         not isinstance(names, list | tuple)
         or not names
