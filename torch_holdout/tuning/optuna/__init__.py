@@ -29,7 +29,7 @@ its kin): it is off by up to the threshold and its noise, good enough to prune b
 enough to claim. A Ladder's guess is the best value of any trial and says that this one is not
 better by more than a step; the trial is told one step worse than the best, and says so in its user
 attribute ``torch_holdout:guess``. A stale value, repeated after the budget is gone, is never told.
-``study.best_value`` may therefore be a guess; ``claim`` never is.
+The best value of the study may therefore be a guess; a ``claim`` never is.
 """
 
 from torch_holdout.tuning.claims import Claim, reask
