@@ -61,6 +61,14 @@ def test_early_stopping_says_when_the_budget_is_gone(tmp_path):
     assert "Traceback" not in found.stderr
 
 
+def test_hugging_face_continues_its_ledger(tmp_path):
+    ledger = str(tmp_path / "holdout.db")
+    first = run("hugging_face.py", "--ledger", ledger, "--epochs", "2")
+    assert "asked 4 times" in first
+    assert "sealed: 2 evaluations" in first
+    assert "asked 4 times" in run("hugging_face.py", "--ledger", ledger, "--epochs", "2")
+
+
 def test_sealed_stopping_closes_its_ledger(tmp_path):
     small = ("--ledger", str(tmp_path / "holdout.db"), "--epochs", "3", "--patience", "1")
     printed = run("sealed_stopping.py", *small)

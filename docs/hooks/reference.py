@@ -22,6 +22,7 @@ PUBLIC = (
     "torch_holdout",
     "torch_holdout.lightning",
     "torch_holdout.pytorch_lightning",
+    "torch_holdout.transformers",
     "torch_holdout.mechanisms",
     "torch_holdout.bounds",
     "torch_holdout.bounds.published",

@@ -87,6 +87,8 @@ def test_a_module_names_a_query_by_its_weights():
         model.weight.add_(1)
     other = holdout.ask("val_acc", hits(40), query=model)
     assert [first.kind, same.kind, other.kind] == ["release", "repeat", "release"]
+    assert holdout.recall("val_acc", model).value == other.value
+    assert holdout.recall("val_acc", nn.Linear(2, 1)) is None
 
 
 REFUSED = {

@@ -80,15 +80,15 @@ RAWS = {"mean": RAW, "ratio": [n for epoch in range(4) for n in raw_quotients(ep
 
 
 def evaluate(holdout, run, epoch, plain=None, **more):
-    """Evaluate sums; or values in plain arrays, made by ``plain``."""
+    """Evaluate sums; or values in a plain array, made by ``plain``."""
     kind = "ratio" if isinstance(holdout.statistics["err"], th.Ratio) else "mean"
     columns = columns_of(kind, epoch)
     if plain is None:
-        given = holdout.accumulator("err")
-        given.update(*columns)
+        sums = holdout.accumulator("err")
+        sums.update(*columns)
     else:
-        given = plain(columns[0]) if kind == "mean" else tuple(map(plain, columns))
-    return run.evaluate({"err": given}, query=f"weights {epoch}", **more)
+        sums = plain(*columns)
+    return run.evaluate({"err": sums}, query=f"weights {epoch}", **more)
 
 
 class Telling:
@@ -107,7 +107,22 @@ class Telling:
         return str(RAW)
 
 
-ways = pytest.mark.parametrize("plain", [None, torch.Tensor.numpy, torch.Tensor.tolist, Telling])
+def as_arrays(above, below):
+    """Both parts of a ratio."""
+    return above.numpy(), below.numpy()
+
+
+ways = pytest.mark.parametrize(
+    ("kind", "plain"),
+    [
+        ("mean", None),
+        ("mean", torch.Tensor.numpy),
+        ("mean", torch.Tensor.tolist),
+        ("mean", Telling),
+        ("ratio", None),
+        ("ratio", as_arrays),
+    ],
+)
 
 
 def everything(thing, depth=6):
@@ -148,9 +163,8 @@ def logged():
         logging.getLogger(name).setLevel(old)
 
 
-@of_each
 @ways
-def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch, plain, kind):
+def test_nothing_raw_is_in_what_an_open_run_gives(path, logged, capfd, monkeypatch, kind, plain):
     inside = []
     take = OpenedRun.take
 
@@ -198,11 +212,10 @@ def test_the_same_search_finds_the_raw_values_where_they_are(path, kind):
     assert raw_hits(everything(holdout.close()), RAWS[kind])
 
 
-@of_each
 @ways
 @pytest.mark.parametrize("method", ["keep_sums", "update", "keep_secret"])
 def test_an_error_inside_the_transaction_takes_nothing_along(
-    path, monkeypatch, method, plain, kind
+    path, monkeypatch, method, kind, plain
 ):
     holdout = account(path, kind=kind)
     run = holdout.run(stop=th.Patience("err", 10))

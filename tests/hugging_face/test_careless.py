@@ -21,7 +21,7 @@ PATTERNS = {}
 
 
 def careless(words):
-    """Register a pattern: a function (base class) -> trainer class, options; ``words`` of refusal."""
+    """Register a function (base class) -> trainer class, options; ``words`` are a refusal's."""
 
     def register(build):
         PATTERNS[build.__name__] = (build, words)

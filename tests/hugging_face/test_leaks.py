@@ -1,4 +1,4 @@
-"""Everything a run writes or hands out is searched for raw values: none; unguarded they are found."""
+"""All that a run writes or hands out is searched for raw values: none; unguarded there are."""
 
 import io
 import logging
@@ -85,7 +85,7 @@ def run(task, way, folder):
     for row in trainer.state.log_history:  # a card rounds training losses to four digits
         public = f"{row.get('loss', 0):.4f}".encode()
         files["README.md"] = files["README.md"].replace(public, b"trained")
-    state = [{k: v for k, v in row.items() if "loss" != k} for row in trainer.state.log_history]
+    state = [{k: v for k, v in row.items() if k != "loss"} for row in trainer.state.log_history]
     left = {
         "files": {name: content for name, content in files.items() if content},
         "printed": written.getvalue(),
@@ -96,7 +96,7 @@ def run(task, way, folder):
     }
     numbers = [value for values in spy.raw for value in values.values()]
     # Accuracies are quotients of small numbers, and stand in other places by chance.
-    right = {values["accuracy"] for values in spy.raw}
+    right = {v for values in spy.raw for name, v in values.items() if name.endswith("accuracy")}
     return left, [number for number in numbers if number not in right], len(spy.raw)
 
 

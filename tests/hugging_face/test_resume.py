@@ -81,9 +81,7 @@ def test_an_ended_run_is_not_resumed(tmp_path):
     account = sealed()
     trainer_for("classes", tmp_path, account, **options).train()
     again = trainer_for("classes", tmp_path, account, **options)
-    with pytest.raises(
-        HoldoutError, match="call trainer.train\\(\\) without resume_from_checkpoint"
-    ):
+    with pytest.raises(HoldoutError, match=r"trainer.train\(\) without resume_from_checkpoint"):
         again.train(resume_from_checkpoint=True)
 
 
@@ -91,7 +89,7 @@ def test_runs_beyond_the_budget_are_refused_before_training(tmp_path):
     options = {"stop": th.Patience("loss", patience=5), "args": {"num_train_epochs": 1}}
     account = sealed(budget=1)
     trainer_for("classes", tmp_path, account, **options).train()
-    with pytest.raises(BudgetExhaustedError, match="train\\(resume_from_checkpoint=...\\) goes on"):
+    with pytest.raises(BudgetExhaustedError, match=r"train\(resume_from_checkpoint=...\) goes on"):
         trainer_for("classes", tmp_path, account, **options).train()
 
 

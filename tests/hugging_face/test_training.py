@@ -88,7 +88,7 @@ def test_other_sets_are_evaluated_as_ever(tmp_path):
         "classes", tmp_path, live(),
         eval_dataset={"held": Rows("classes", SIZE, 2), "display": display},
         public_eval=("display",),
-        compute_metrics=lambda p: {"right": float((p.predictions.argmax(-1) == p.label_ids).mean())},
+        compute_metrics=lambda p: {"right": (p.predictions.argmax(-1) == p.label_ids).mean()},
         args={"metric_for_best_model": "eval_display_loss", "load_best_model_at_end": True,
               "num_train_epochs": 1, "greater_is_better": False},
     )  # fmt: skip
@@ -205,3 +205,34 @@ def test_early_stopping_that_cannot_work_is_said(tmp_path):
     )  # fmt: skip
     with pytest.warns(th.HoldoutWarning, match="ignores improvements of 'loss'"):
         trainer.train()
+
+
+def test_losses_and_accuracies_of_a_language_model_are_weighted_by_tokens(tmp_path):
+    """Published live and at closing: the quotient of both sums over all sequences."""
+    tokens = th.BoundedMean(1.0, 8.0)
+    statistics = {
+        "loss": th.Ratio(th.BoundedMean(0.0, 80.0), tokens, 0.0, 10.0),
+        "accuracy": th.Ratio(th.BoundedMean(0.0, 8.0), tokens, 0.0, 1.0, mode="max"),
+        "sequence_loss": th.CrossEntropy(10.0, reduce="mean", class_dim=-1),
+    }
+    trainer = trainer_for("language", tmp_path, exact(statistics=statistics))
+    raw = raw_values(trainer.model, trainer.eval_dataset, "language")
+    metrics = trainer.evaluate()
+    assert metrics["eval_loss"] == pytest.approx(raw["token loss"], abs=3e-4)
+    assert metrics["eval_accuracy"] == pytest.approx(raw["token accuracy"], abs=1e-3)
+    assert metrics["eval_sequence_loss"] == pytest.approx(raw["loss"], abs=1e-3)
+    assert abs(raw["token loss"] - raw["loss"]) > 1e-3  # they are told apart
+
+
+def test_a_sealed_language_model_stops_by_its_loss_per_token(tmp_path):
+    statistics = {"loss": th.Ratio(th.BoundedMean(0.0, 80.0), th.BoundedMean(1.0, 8.0), 0.0, 10.0)}
+    holdout = sealed(statistics=statistics)
+    trainer = trainer_for(
+        "language", tmp_path, holdout, stop=th.Patience("loss", patience=2),
+        args={"num_train_epochs": 4},
+    )  # fmt: skip
+    trainer.train()
+    raw = raw_values(trainer.model, trainer.eval_dataset, "language")
+    best = holdout.close().best_of("loss")
+    assert best.evaluation == trainer.outcome.best_evaluation
+    assert best.value == pytest.approx(raw["token loss"], abs=1e-3)

@@ -112,9 +112,8 @@ def test_shares_of_ranks_have_sums_beyond_their_own_examples():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((torch.ones(3),), "two tensors"),
-        ((torch.ones(3), torch.ones(3), torch.ones(3)), "two tensors"),
-        (([1.0], [2.0]), "two tensors"),
+        ((torch.ones(3),), "two arrays"),
+        ((torch.ones(3), torch.ones(3), torch.ones(3)), "two arrays"),
         ((torch.ones(3), torch.ones(2)), "as many denominators as numerators"),
         ((torch.ones(3, 4), torch.ones(3)), r"shape \[B\]"),
         ((torch.ones(()), torch.ones(3)), "one value per example"),
@@ -163,7 +162,7 @@ def test_its_sums_stay_sealed():
         with pytest.raises(SealedValueError):
             look(sums)
     assert repr(sums) == "<sealed sum>"
-    with pytest.raises(InvalidArgumentError, match="two tensors"):
+    with pytest.raises(InvalidArgumentError, match="two arrays"):
         sums.update_counted(torch.ones(3), torch.ones(3), 3)
 
 

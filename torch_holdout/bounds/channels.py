@@ -59,17 +59,24 @@ class Channel:
         """The largest distance by which rounding examples to levels moves a mean."""
         return 0.5 / self.resolution
 
+    @property
+    def _rounded_quotient(self) -> float:
+        """How far a quotient is from the whole number of levels that is compared and published."""
+        return 0.5 / self.levels
+
     def sampling_error(self, bracket: float) -> float:
         """Bound how far the holdout's value is from the population's, by the query's bracket."""
         if self.quotient is not None:
-            return self.quotient.tolerance(bracket, self.units, self.resolution) / self.width
+            distance = self.quotient.tolerance(bracket, self.units, self.resolution) / self.width
+            return distance + self._rounded_quotient
         return hoeffding_tolerance(bracket, self.units) + self.quantisation
 
     def quotient_interval(self, value: float, error: float, bracket: float) -> tuple[float, float]:
         """Return a ratio's interval from an answer: the narrower, the nearer it is to 0."""
-        low, high = max(0.0, value - error), min(1.0, value + error)
         if self.quotient is None:
             return 0.0, 1.0
+        error += self._rounded_quotient
+        low, high = max(0.0, value - error), min(1.0, value + error)
         near = max(abs(self.low + self.width * end) for end in (low, high))
         distance = self.quotient.tolerance(bracket, self.units, self.resolution, near) / self.width
         return low - distance, high + distance

@@ -35,6 +35,7 @@ from torch_holdout.holdout.deciding import decided
 from torch_holdout.holdout.filling import empty_sums
 from torch_holdout.holdout.gathering import Reading, gather
 from torch_holdout.holdout.public_facts import PublicFacts
+from torch_holdout.holdout.queries import Named, named_query
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run_checks import account_closed
@@ -250,9 +251,9 @@ class ReusableHoldout(Asking, SealedDoor, PublicFacts):
         )
         return closing_of(self._reading(), stored, self._recorded(), account, failure)
 
-    def recall(self, name: str, query: str | WeightsFingerprint) -> Answer | None:
+    def recall(self, name: str, query: Named) -> Answer | None:
         """Return the earlier answer to a query, free; None, and no charge, if there is none."""
-        text = query_text(query)
+        text = query_text(named_query(query))
         with self._ledger.account(self._attached(), budget=self.budget) as account:
             key = query_key(self._registration.statistic(name), text)
             return self._repeated(account, name, key)

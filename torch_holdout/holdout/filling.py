@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-
 from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.distributed import on_any_rank
 from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout.checks import Role, owner_of
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.statistics import SealedSums
+from torch_holdout.statistics.arrays import is_number
 
 _Result = TypeVar("_Result")
 
@@ -57,5 +56,5 @@ def on_every_rank(action: Callable[[], _Result]) -> _Result:
 
 def _are_arguments(values: Any) -> bool:
     """Whether a tuple is several arguments, and not one number for each example."""
-    numbers = (bool, int, float, np.generic, type(None))
-    return isinstance(values, tuple) and not all(isinstance(each, numbers) for each in values)
+    numbers = isinstance(values, tuple) and all(each is None or is_number(each) for each in values)
+    return isinstance(values, tuple) and not numbers

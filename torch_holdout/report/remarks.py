@@ -30,7 +30,9 @@ def confidence(holdout: HoldoutReport) -> str:
     return confidence_text(holdout.certificate.failure)
 
 
-def strength(told: Sequence[StatisticReport], noun: str = "release") -> str:
+def strength(
+    told: Sequence[StatisticReport], noun: str = "release", *, closed: bool = False
+) -> str:
     """Return what is to be said about a weak certificate of some statistics; else nothing."""
     unclaimed = [s for s in told if s.unclaimed]
     useless = [s for s in told if s.share > USELESS and not s.unclaimed]
@@ -52,9 +54,12 @@ def strength(told: Sequence[StatisticReport], noun: str = "release") -> str:
         remarks.append(HELP.replace("releases", f"{noun}s"))
     if unclaimed:
         which = joined([short(s) for s in unclaimed])
+        remedy = "register its smallest value in a new account, or close this one"
+        if closed:
+            remedy = "report what closing has shown"
         remarks.append(
-            f"Nothing is claimed for {which} before closing, because the denominator may be 0: "
-            f"register its smallest value in a new account, or close this one."
+            f"Nothing is claimed for {which} as published before closing, because the denominator "
+            f"may be 0: {remedy}."
         )
     return " ".join(remarks)
 

@@ -79,7 +79,7 @@ def verdict(holdout: HoldoutReport) -> tuple[Remark, ...]:
     if holdout.status.unit == "run":
         return sealed_verdict(holdout)
     remarks = [
-        Remark("Certificate", strength(told(holdout))),
+        Remark("Certificate", strength(told(holdout), closed=holdout.status.closed)),
         *(Remark(f"Best {short(s)}", _best(s, holdout)) for s in holdout.statistics),
         Remark("Runs", " ".join(filter(None, map(_side_by_side, holdout.statistics)))),
         Remark("Guesses", _guesses(holdout)),

@@ -100,7 +100,8 @@ class HoldoutGuardHooks(PassHooks):
                 ``DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)``.
             unguarded: What happens to any other ``self.log``, and any other metric that is updated,
                 during validation: ``"raise"``, or ``"drop"`` it with one warning.
-            public: Keys that may be logged as they are (learning rate, ...).
+            public: Keys that may be logged as they are (learning rate, ...), and names of
+                attributes, metrics and functions that may keep or read what they do.
             on_exhausted: ``"stop"`` the Trainer, ``"freeze"`` (go on; the last answer is repeated,
                 marked stale), or ``"raise"``.
             dataloader_idx: Which validation loader is this holdout.

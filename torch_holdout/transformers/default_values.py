@@ -12,6 +12,7 @@ from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics import Statistic
 from torch_holdout.statistics.bounded_mean import CrossEntropy, ZeroOne
+from torch_holdout.statistics.ratio import Ratio
 
 IGNORED = -100  # how Hugging Face marks tokens without a label
 _LOSSES, _ACCURACIES = ("loss", "eval_loss"), ("accuracy", "eval_accuracy")
@@ -93,23 +94,26 @@ def _kind(name: str, statistic: Statistic) -> str | None:
 def _values(name: str, statistic: Statistic, logits: Tensor, labels: Tensor) -> Any:
     if labels.ndim == 1 and isinstance(statistic, ZeroOne | CrossEntropy):
         return logits, labels
+    if isinstance(statistic, CrossEntropy) and statistic.reduce is not None:
+        return (logits if statistic.class_dim == -1 else logits.transpose(1, 2)), labels
     if isinstance(statistic, ZeroOne | CrossEntropy):
         better = "BoundedMean(0.0, 1.0, mode='max')"
         if isinstance(statistic, CrossEntropy):
-            better = f"BoundedMean(0.0, {statistic.high})"
+            better = f"CrossEntropy({statistic.high}, reduce='mean', class_dim=-1)"
         raise InvalidArgumentError(
             f"Expected one label for each example for {name!r} ({statistic!r}), but the labels "
             f"are of tokens. Register th.{better} under the name "
-            f"{_kind(name, statistic)!r}, the mean over each sequence; or write values=. Nothing "
-            f"was charged."
+            f"{_kind(name, statistic)!r}, the mean over each sequence, or a th.Ratio, that over "
+            f"all tokens; or write values=. Nothing was charged."
         )
     right = _losses(logits, labels) if _kind(name, statistic) == "loss" else _hits(logits, labels)
-    if labels.ndim == 1:
+    if labels.ndim == 1 and not isinstance(statistic, Ratio):
         return right
+    right, labels = (each.view(len(labels), -1) for each in (right, labels))
     counted_tokens = labels != IGNORED
     totals = torch.where(counted_tokens, right, 0.0).sum(1)
     tokens = counted_tokens.sum(1)
-    if statistic.identity()["kind"] == "ratio":
+    if isinstance(statistic, Ratio):
         return totals, tokens
     return totals / tokens.clamp(min=1)  # a sequence without labels has a value of 0
 

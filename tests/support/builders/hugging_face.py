@@ -56,7 +56,7 @@ def model_for(task):
                     resid_pdrop=0.0,
                     embd_pdrop=0.0,
                     attn_pdrop=0.0,
-                )  # fmt: skip
+                )
             )
         config = BertConfig(
             vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
@@ -142,6 +142,7 @@ def raw_values(model, rows, task):
         right = (hits * counts).sum(1) / counts.sum(1).clamp(min=1)
         numbers["loss"], numbers["accuracy"] = per_sequence.mean(), right.mean()
         numbers["token loss"] = (losses * counts).sum() / counts.sum()
+        numbers["token accuracy"] = (hits & counts).sum() / counts.sum()
     for start in range(0, len(rows), 10):
         part = slice(start, start + 10)
         numbers[f"batch {start}"] = model(rows.ids[part], labels=rows.labels[part]).loss

@@ -35,6 +35,8 @@ LIGHTNING = "Lightning or torch calls it, with its own objects"
 ABSTRACT = "abstract; its methods are called on every mechanism"
 SKIPPED = {
     "HoldoutGuard.": LIGHTNING,
+    "HoldoutTrainer": "trains a model, or makes a trainer of one",
+    "HoldoutTrainer.": "trains a model, or makes a trainer of one",
     "MemberParallelStrategy.": LIGHTNING,
     "PartitionedDataModule.on_": LIGHTNING,
     "PartitionedEnsemble.backward": LIGHTNING,
