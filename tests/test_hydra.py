@@ -14,6 +14,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch.nn import functional
+from torch_holdout._fingerprints.hashing import digest
 from torch_holdout.mechanisms import Mechanism
 from torch_holdout.prediction import Partition
 from torch_holdout.statistics import Statistic
@@ -207,6 +208,28 @@ def test_the_guard_takes_lists_and_runs(namespace, convert):
 def test_public_loaders_are_a_list():
     config = target("lightning.HoldoutGuard", holdout=holdout_config(), public_dataloaders=[1, 2])
     assert instantiate(OmegaConf.create(config)).public_dataloaders == (1, 2)
+
+
+def test_a_configuration_names_a_query_as_its_dictionary_does():
+    """Projects save the whole configuration as hyperparameters, and those are part of a query."""
+    plain = {"sizes": [64, 32], "lr": 0.1, "data": {"folds": [[1], [2]]}}
+    config = OmegaConf.create(plain | {"lr": "${rate}", "rate": 0.1})
+    assert digest(config, lenient=True) == digest(plain | {"rate": 0.1}, lenient=True)
+    assert digest(config, lenient=True) != digest(plain | {"rate": 0.2}, lenient=True)
+    config.rate = 0.2
+    assert digest(config, lenient=True) == digest(plain | {"lr": 0.2, "rate": 0.2}, lenient=True)
+
+
+def test_hyperparameters_that_cannot_be_resolved_do_not_break_a_run():
+    class Configured(type(guarded.network())):
+        def __init__(self, config):
+            super().__init__()
+            self.save_hyperparameters()
+
+    guard = guarded.guard_class("lightning.pytorch")(guarded.holdout())
+    config = OmegaConf.create({"lr": 0.1, "name": "???", "out": "${hydra:runtime.output_dir}"})
+    guarded.fit(guarded.trainer([guard], max_epochs=2), Configured(config))
+    assert guard.holdout.status().queries == 4
 
 
 def test_several_guess_loaders_are_a_list():

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_holdout._shared.configurations import written
 from torch_holdout._shared.tensors import is_plain
 
 _DEEPEST = 12
@@ -107,6 +108,7 @@ def sequence_header(length: int) -> bytes:
 def _feed(hasher: Any, value: Any, lenient: bool, depth: int = 0) -> None:
     if lenient and depth > _DEEPEST:
         value = type(value).__qualname__  # cyclic, or deeper than anyone means
+    value = written(value)  # hyperparameters are often a configuration of Hydra's
     if isinstance(value, Mapping):
         parts = [(digest(key, lenient=lenient), part) for key, part in value.items()]
         hasher.update(f"mapping {len(parts)};".encode())

@@ -196,7 +196,7 @@ def _is_own_forward(module: nn.Module, forward: object) -> bool:
 
 def _hyperparameters(model: nn.Module) -> str:
     hparams = getattr(model, "hparams", None)  # Lightning modules have them
-    return digest(dict(hparams), lenient=True).hex() if isinstance(hparams, Mapping) else ""
+    return digest(hparams, lenient=True).hex() if isinstance(hparams, Mapping) else ""
 
 
 def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

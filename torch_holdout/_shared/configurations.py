@@ -36,3 +36,33 @@ def plain(value: Any) -> Any:
         return parts
     accepted = inspect.signature(kind).parameters
     return kind(**{name: part for name, part in parts.items() if name in accepted})
+
+
+def written(value: Any) -> Any:
+    """Return the outermost container of OmegaConf's as Python's own; any other value as it is.
+
+    What is missing or cannot be resolved here, as ``${hydra:...}`` outside of Hydra, is the text
+    that was written.
+
+    Example:
+        >>> from omegaconf import OmegaConf
+        >>> config = OmegaConf.create({"lr": 0.1, "same": "${lr}", "out": "${hydra:job.name}"})
+        >>> written(config), written(OmegaConf.create([64, "???"]))
+        ({'lr': 0.1, 'same': 0.1, 'out': '${hydra:job.name}'}, [64, '???'])
+    """
+    omegaconf = sys.modules.get("omegaconf")
+    if omegaconf is None or not omegaconf.OmegaConf.is_config(value):
+        return value
+    text = omegaconf.OmegaConf.to_container(value, resolve=False)
+    if not isinstance(text, dict | list):  # a container that is None, or missing itself
+        return text
+    if isinstance(text, list):
+        return [_read(value, index, part) for index, part in enumerate(text)]
+    return {key: _read(value, key, part) for key, part in text.items()}
+
+
+def _read(config: Any, key: Any, text: Any) -> Any:
+    try:
+        return config[key]
+    except sys.modules["omegaconf"].errors.OmegaConfBaseException:
+        return text
