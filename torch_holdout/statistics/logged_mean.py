@@ -118,12 +118,7 @@ class LoggedMean(Statistic):
         return self.ranks * -(-self._own(size) // self.batch_size)
 
     def _expected(self, size: int, seen: int) -> int | None:
-        """Return how many examples the batch after ``seen`` ones has; None if any number will do.
-
-        Example:
-            >>> LoggedMean(0.0, 1.0, batch_size=50)._expected(size=120, seen=100)
-            20
-        """
+        """Return how many examples the batch after ``seen`` ones has; None if any number will do."""
         if self.batch_size is None:
             return None
         return max(0, min(self.batch_size, self._own(size) - seen))
