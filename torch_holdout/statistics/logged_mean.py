@@ -118,7 +118,7 @@ class LoggedMean(Statistic):
         return self.ranks * -(-self._own(size) // self.batch_size)
 
     def _expected(self, size: int, seen: int) -> int | None:
-        """Return how many examples the batch after ``seen`` ones has; None if any number will do."""
+        """Return how many examples the batch after ``seen`` ones has; None if that is free."""
         if self.batch_size is None:
             return None
         return max(0, min(self.batch_size, self._own(size) - seen))
