@@ -233,6 +233,11 @@ def test_wrong_values_are_refused(arguments, word):
         total(th.BoundedMean(0, 1), *arguments)
 
 
+def test_a_mean_for_zero_one_is_told_to_be_one_number():
+    with pytest.raises(InvalidArgumentError, match="single number"):
+        th.ZeroOne().accumulator(resolution=1).update(torch.tensor(0.5))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

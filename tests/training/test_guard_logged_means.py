@@ -398,6 +398,16 @@ def test_a_metric_that_the_module_does_not_hold_or_has_not_updated():
     refused(logs(not_updated, own=own), "updated in the same step")
 
 
+@pytest.mark.parametrize("ending", ["_epoch", "_step"])
+def test_a_name_that_lightning_would_make_is_not_monitored(ending):
+    holdout = account()
+    stopping = package(NAMESPACES[0]).callbacks.EarlyStopping(f"val_loss{ending}")
+    module = logs(lambda own, logits, y: own.log("val_loss", logits.mean(), on_step=True))
+    with pytest.raises(InvalidArgumentError, match=r"Write monitor='val_loss'"):
+        run(module, guard_class(NAMESPACES[0])(holdout), stopping)
+    assert holdout.status().queries == 0
+
+
 def test_another_batch_size_than_the_loaders():
     def step(net, logits, y):
         net.log("val_loss", functional.cross_entropy(logits, y), batch_size=7)

@@ -154,7 +154,7 @@ class ZeroOne(BoundedMean):
             correct = partial(_correct, threshold=self.threshold)
             return _called(correct, *_tensors(arguments, named))
         values = super()._values(arguments, named)
-        if values.is_floating_point():  # the type decides, never a value
+        if values.ndim and values.is_floating_point():  # the type decides, never a value
             raise InvalidArgumentError(
                 f"Expected booleans or integers, one for each example, but got {values.dtype}. "
                 f"Drop .float():\n"

@@ -25,6 +25,7 @@ from torch_holdout.training.first_look.first_batches import FirstBatches
 from torch_holdout.training.guarded_pass import PassHooks
 from torch_holdout.training.guesses import require_guesses
 from torch_holdout.training.interception import MetricWatch
+from torch_holdout.training.logged_steps import require_whole_names
 from torch_holdout.training.publishing import name_of_run
 from torch_holdout.training.requirements import (
     checked_indices,
@@ -229,6 +230,7 @@ class HoldoutGuardHooks(PassHooks):
         elif self.stage == "validate":
             require_one_step(pl_module)
         require_guesses(self.holdout, self.guess_dataloaders)
+        require_whole_names(trainer, self.holdout.statistics)
         self._started_as = name_of_run(trainer)
         self._course.set_up(self, trainer, fits=stage == "fit")
         self._warned = set()

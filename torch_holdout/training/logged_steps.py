@@ -155,6 +155,19 @@ class LoggedStep:
         )
 
 
+def require_whole_names(trainer: Any, statistics: Mapping[str, Statistic]) -> None:
+    """Raise if a callback monitors a name that Lightning would make of one taken by the guard."""
+    for callback in trainer.callbacks:
+        monitor = str(getattr(callback, "monitor", ""))
+        for name in logged_means(statistics):
+            if monitor in (f"{name}_epoch", f"{name}_step"):
+                raise InvalidArgumentError(
+                    f"Expected {type(callback).__name__} to monitor {name!r}, under which the "
+                    f"guard publishes, but it monitors {monitor!r}, which a module that logs with "
+                    f"on_step=True has only without a guard. Write monitor={name!r}. {_FREE}"
+                )
+
+
 def logged_means(statistics: Mapping[str, Statistic]) -> dict[str, LoggedMean]:
     """Return the statistics that a module logs."""
     return {name: each for name, each in statistics.items() if isinstance(each, LoggedMean)}

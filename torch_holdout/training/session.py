@@ -188,7 +188,9 @@ class GuardSession:
         raise UnguardedLogError(
             f"Expected nothing but guarded values during validation, but {name!r} was logged in "
             f"{hook} ({calling_place()}); its value is not shown here.{advice} "
-            f"{diff_for(hook, name)}"
+            f"{diff_for(hook, name)}\n"
+            f"A module that cannot be edited: a th.LoggedMean statistic takes what it logs for "
+            f"each batch; HoldoutGuard(..., step=fn) takes the place of its step."
         )
 
     def _guarded_loaders(self) -> set[int]:
