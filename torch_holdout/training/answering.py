@@ -1,16 +1,14 @@
 """What a guard does with a holdout that answers with values: publish them, and meet the budget."""
 
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 
 from torch_holdout.errors import BudgetExhaustedError
 from torch_holdout.training.evaluation import Evaluation
+from torch_holdout.training.guarding import Guarding
 from torch_holdout.training.publishing import publish, stop_if_spent
 from torch_holdout.training.requirements import budget_spent, require_releases_left
-
-if TYPE_CHECKING:
-    from torch_holdout.training.guard import HoldoutGuardHooks
 
 
 @final
@@ -27,7 +25,7 @@ class LiveCourse:
         """Return the last published values. Never the budget: the ledger does not rewind."""
         return {"last": dict(self._last)}
 
-    def load(self, guard: "HoldoutGuardHooks", state: dict[str, Any]) -> None:
+    def load(self, guard: Guarding, state: dict[str, Any]) -> None:
         """Take over the last published values of the run that is resumed."""
         self._last = {
             name: float(value)
@@ -35,16 +33,16 @@ class LiveCourse:
             if name in guard.holdout.statistics
         }
 
-    def set_up(self, guard: "HoldoutGuardHooks", trainer: Any, *, fits: bool) -> None:
+    def set_up(self, guard: Guarding, trainer: Any, *, fits: bool) -> None:
         """Check that a fit has releases."""
         if fits:
             require_releases_left(guard.holdout)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
 
-    def fit_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
+    def fit_starts(self, guard: Guarding, trainer: Any) -> None:
         """Nothing is to be known before training starts."""
 
-    def training_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
+    def training_starts(self, guard: Guarding, trainer: Any) -> None:
         """Show a resumed run its last values. Not through ``log``: a stale one would win."""
         for name, value in self._last.items():
             trainer.callback_metrics[name] = torch.tensor(value)
@@ -52,7 +50,7 @@ class LiveCourse:
     def confirmed(self, module: Any) -> None:
         """Keep no weights: ModelCheckpoint does."""
 
-    def finish(self, guard: "HoldoutGuardHooks", trainer: Any, evaluation: Evaluation) -> None:
+    def finish(self, guard: Guarding, trainer: Any, evaluation: Evaluation) -> None:
         """Ask the holdout, and publish its answers."""
         answers = guard.answers = evaluation.ask()
         refused = [name for name, answer in answers.items() if answer.kind == "exhausted"]
@@ -70,16 +68,16 @@ class LiveCourse:
         if guard.on_exhausted == "stop":
             stop_if_spent(trainer, guard.holdout, answers)
 
-    def training_ends(self, guard: "HoldoutGuardHooks", trainer: Any, module: Any) -> None:
+    def training_ends(self, guard: Guarding, trainer: Any, module: Any) -> None:
         """Nothing is open."""
 
-    def broken_off(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
+    def broken_off(self, guard: Guarding, trainer: Any) -> None:
         """Nothing is open."""
 
     def leave(self) -> None:
         """Nothing is kept."""
 
-    def _meet_exhaustion(self, guard: "HoldoutGuardHooks", refused: list[str]) -> None:
+    def _meet_exhaustion(self, guard: Guarding, refused: list[str]) -> None:
         problem = budget_spent(guard.holdout)
         if guard.on_exhausted == "raise":
             raise BudgetExhaustedError(

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from torch_holdout._fingerprints.weights import is_sharded
 from torch_holdout._shared.distributed import on_any_rank, on_first_rank, rank_and_world
@@ -24,6 +24,7 @@ from torch_holdout.training.best_weights import (
     written,
 )
 from torch_holdout.training.evaluation import Evaluation
+from torch_holdout.training.guarding import Guarding
 from torch_holdout.training.publishing import SealedCounts, publish_sealed
 from torch_holdout.training.requirements import require_one_process
 from torch_holdout.training.runs import planned_validations
@@ -40,9 +41,6 @@ from torch_holdout.training.sealed_checks import (
     require_one_restorer,
     require_stoppable,
 )
-
-if TYPE_CHECKING:
-    from torch_holdout.training.guard import HoldoutGuardHooks
 
 _FOLDER = "holdout_runs"
 _log = logging.getLogger("torch_holdout")
@@ -89,12 +87,12 @@ class SealedCourse:
         """Return the run's id, and nothing of its values."""
         return {"last": {}, "run": None if self._run is None or self._due else self._run.id}
 
-    def load(self, guard: "HoldoutGuardHooks", state: dict[str, Any]) -> None:
+    def load(self, guard: Guarding, state: dict[str, Any]) -> None:
         """Take over the run of a checkpoint that is resumed; an evaluation leaves its own."""
         if guard._fitting:
             self._resumed = state.get("run")
 
-    def set_up(self, guard: "HoldoutGuardHooks", trainer: Any, *, fits: bool) -> None:
+    def set_up(self, guard: Guarding, trainer: Any, *, fits: bool) -> None:
         """Refuse what would read a value, or go on after the stop; before anything runs."""
         if not fits:
             if self._run is None or self._run.id is None:
@@ -124,13 +122,13 @@ class SealedCourse:
         if self._in_trial or current_trial() is not None:
             require_one_process(trainer)
 
-    def fit_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
+    def fit_starts(self, guard: Guarding, trainer: Any) -> None:
         """Refuse schedulers that read a value, which are known now, and runs beyond the budget."""
         require_no_plateaus(trainer, guard.holdout, guard.dataloader_idx)
         if not trainer.strategy.restore_checkpoint_after_setup:
             self._take_up(guard, trainer)
 
-    def training_starts(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
+    def training_starts(self, guard: Guarding, trainer: Any) -> None:
         """Take up the run; say so if its patience or its plan does not suit this fit."""
         self._take_up(guard, trainer)
         planned, stop = planned_validations(trainer), self._stop
@@ -163,7 +161,7 @@ class SealedCourse:
         if self._weights is not None:
             self._weights.copy(module)
 
-    def finish(self, guard: "HoldoutGuardHooks", trainer: Any, evaluation: Evaluation) -> None:
+    def finish(self, guard: Guarding, trainer: Any, evaluation: Evaluation) -> None:
         """Make a pass of the run; stop the Trainer if it says so."""
         if self._run is None or self._weights is None or trainer.state.fn != "fit":
             self._repeat(guard, evaluation)
@@ -184,7 +182,7 @@ class SealedCourse:
                     self.outcome.best_evaluation,
                 )
 
-    def training_ends(self, guard: "HoldoutGuardHooks", trainer: Any, module: Any) -> None:
+    def training_ends(self, guard: Guarding, trainer: Any, module: Any) -> None:
         """End the run, put its best weights back, and write them to a file."""
         run, kept = self._run, self._weights
         if run is None or run.id is None or kept is None:
@@ -199,7 +197,7 @@ class SealedCourse:
         self._weights = None
         kept.forget()
 
-    def broken_off(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
+    def broken_off(self, guard: Guarding, trainer: Any) -> None:
         """Leave the run open, and say how to go on with it."""
         run, passes = self._run, self._counts[1]
         if run is None or run.id is None:
@@ -238,7 +236,7 @@ class SealedCourse:
     def __repr__(self) -> str:
         return "<course of a sealed run>"
 
-    def _take_up(self, guard: "HoldoutGuardHooks", trainer: Any) -> None:
+    def _take_up(self, guard: Guarding, trainer: Any) -> None:
         """Make the run of this fit, or go on with that of the checkpoint; begun with a pass."""
         if not self._due:
             return
@@ -261,7 +259,7 @@ class SealedCourse:
         self._begin(run)
         self._weights = self._keeping(guard, trainer.lightning_module)
 
-    def _keeping(self, guard: "HoldoutGuardHooks", module: Any) -> KeptWeights:
+    def _keeping(self, guard: Guarding, module: Any) -> KeptWeights:
         mechanism = guard.holdout.mechanism
         noisy = isinstance(mechanism, Sealed) and mechanism.epsilon is not None
         if self._keep is None or self._stop is None or noisy:
@@ -286,13 +284,13 @@ class SealedCourse:
             ring.of_run(self._resumed)
         return ring
 
-    def _repeat(self, guard: "HoldoutGuardHooks", evaluation: Evaluation) -> None:
+    def _repeat(self, guard: Guarding, evaluation: Evaluation) -> None:
         """Take known weights again, which says and records nothing."""
         if self._run is None or self._run.id is None:
             raise no_run_to_validate(guard.holdout, self._words)
         evaluation.recall(self._run)
 
-    def _publish(self, guard: "HoldoutGuardHooks", trainer: Any, said: Said) -> None:
+    def _publish(self, guard: Guarding, trainer: Any, said: Said) -> None:
         holdout = guard.holdout
         mechanism = holdout.mechanism
         self._counts = (max(self._counts[0], said.number), max(self._counts[1], said.passes))
@@ -306,7 +304,7 @@ class SealedCourse:
         publish_sealed(trainer, guard._joined(), holdout, counts, guard.prog_bar)
 
     def _hand_over(
-        self, guard: "HoldoutGuardHooks", trainer: Any, module: Any, best: Weights, run: Run
+        self, guard: Guarding, trainer: Any, module: Any, best: Weights, run: Run
     ) -> None:
         """Write the best weights; a silent run leaves the module as it is, which would tell."""
         silent = self.outcome is None or self.outcome.best_evaluation is None
@@ -333,7 +331,7 @@ class SealedCourse:
         elif not silent:
             self.best_model_path = path
 
-    def _miss(self, guard: "HoldoutGuardHooks") -> None:
+    def _miss(self, guard: Guarding) -> None:
         """Say why the best weights are not there."""
         if self.outcome is None or self.outcome.best_evaluation is None:
             return  # a silent run was told when it was resumed

@@ -157,14 +157,14 @@ class TrainerGuard:
         self._warned = set()
         self._started_as = name_of_run(face)
         self.first_batches = self.first_batches.for_run(face.lightning_module, fits=True)
-        course.set_up(self, face, fits=True)  # type: ignore[arg-type]
+        course.set_up(self, face, fits=True)
         face.training = True
         try:
             yield
         except BaseException as error:
             if isinstance(error, HoldoutError):
                 empty_frames(error)  # the Trainer's own hold the batch too
-            course.broken_off(self, face)  # type: ignore[arg-type]
+            course.broken_off(self, face)
             raise
         finally:
             face.training = False
@@ -257,8 +257,8 @@ class TrainerGuard:
     def _begins(self, stored: dict[str, Any]) -> None:
         if not self.face.training:
             return
-        self.course.load(self, stored)  # type: ignore[arg-type]
-        self.course.training_starts(self, self.face)  # type: ignore[arg-type]
+        self.course.load(self, stored)
+        self.course.training_starts(self, self.face)
         GuardedRun(self.face, self.holdout, "validate", 0).warn_of_a_short_budget()
         for advice in stopping_advice(self.face.stoppers, self.holdout):
             self._warn_once(advice)
@@ -266,7 +266,7 @@ class TrainerGuard:
     def _ends(self) -> None:
         if self.face.training:
             face = self.face
-            self.course.training_ends(self, face, face.lightning_module)  # type: ignore[arg-type]
+            self.course.training_ends(self, face, face.lightning_module)
 
     def _require_names(self) -> None:
         prefix = "eval_" if self._key is None else f"eval_{self._key}_"

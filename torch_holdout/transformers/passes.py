@@ -70,7 +70,7 @@ def _evaluate(guard: "TrainerGuard", loader: Any, ignore_keys: list[str] | None)
                     if counts:
                         evaluation.add_guess(values)
             output = guard.first_batches.show(
-                guard,  # type: ignore[arg-type]
+                guard,
                 _STEP,
                 looked_at,
                 batch,
@@ -85,7 +85,7 @@ def _evaluate(guard: "TrainerGuard", loader: Any, ignore_keys: list[str] | None)
                 trainer.args, trainer.state, trainer.control
             )
     with named_run(guard.label()):
-        guard.course.finish(guard, face, evaluation)  # type: ignore[arg-type]
+        guard.course.finish(guard, face, evaluation)
 
 
 def _step(guard: "TrainerGuard", model: Any, ignore_keys: list[str] | None) -> Step:

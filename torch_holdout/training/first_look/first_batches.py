@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from torch_holdout._fingerprints.weights import is_sharded
 from torch_holdout._shared.distributed import on_any_rank
@@ -12,9 +12,7 @@ from torch_holdout.training.advice import not_public, refusal
 from torch_holdout.training.first_look.looking import holds_marks, look_at
 from torch_holdout.training.first_look.marking import Finding
 from torch_holdout.training.first_look.pooled import require_unpooled
-
-if TYPE_CHECKING:
-    from torch_holdout.training.guarded_pass import PassHooks
+from torch_holdout.training.guarding import Watching
 
 
 @final
@@ -40,7 +38,7 @@ class FirstBatches:
 
     def show(
         self,
-        guard: "PassHooks",
+        guard: Watching,
         name: str,
         run: Callable[[Any], Any],
         batch: Any,
@@ -80,7 +78,7 @@ class FirstBatches:
 
 
 def _judge(
-    guard: "PassHooks",
+    guard: Watching,
     name: str,
     findings: list[Finding],
     error: HoldoutError | None,
