@@ -130,9 +130,9 @@ class TrainerGuard:
         original = given.get(key) if isinstance(given, dict) else given
         self.data = HoldoutData(
             self.holdout,
+            trainer,
             [own] if original is None else [own, original],
             public={name: several[name] for name in public_eval},
-            train=trainer.train_dataset,
             guesses=self.guess_sets,
             check_data=self._check_data,
         )
@@ -156,7 +156,7 @@ class TrainerGuard:
         self.data.check()
         self._warned = set()
         self._started_as = name_of_run(face)
-        self.first_batches = self.first_batches.for_run(face.lightning_module, fits=True)
+        self.first_batches = FirstBatches()  # not of a model: a search frees it between trials
         course.set_up(self, face, fits=True)
         face.training = True
         try:
@@ -279,6 +279,7 @@ class TrainerGuard:
                     f"Expected one of the evaluation sets, but got {dataset!r}. Nothing was "
                     f"charged."
                 )
+            self.data.check()
             return "holdout" if dataset == self._key else "other"
         if self.data.is_own(dataset):
             return "holdout"
