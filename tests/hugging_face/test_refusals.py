@@ -86,6 +86,10 @@ REFUSED = {
         lambda: live(mechanism=th.Thresholdout(threshold=0.1, sigma=0.01, guess="train")), {},
         "Expected `guess_dataset`",
     ),
+    "means of batches": (
+        lambda: live(statistics={"loss": th.LoggedMean(0.0, 5.0, batch_size=10)}), {},
+        "statistics of single examples, but .'loss'.",
+    ),
     "no function": (live, {"values": 3}, "to be a function"),
 }  # fmt: skip
 

@@ -31,6 +31,7 @@ from torch_holdout.transformers.logs import LogTrap
 from torch_holdout.transformers.requirements import (
     holdout_key,
     require_evaluations,
+    require_examples,
     require_free_names,
     require_no_metrics,
     require_own_loss,
@@ -77,6 +78,7 @@ class TrainerGuard:
         if run is not None:
             require_text("run", run)
         require_free_names(holdout.statistics)
+        require_examples(holdout.statistics)
         require_sealed_arguments(
             holdout,
             stop=stop,
