@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from support.machines.soak import soak
 from support.programs import sealed_ranks
 from support.programs.sealed_ranks import SEEDS
 
@@ -18,7 +19,7 @@ def run(folder, scenario, world=2):
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     printed = subprocess.run(
         [sys.executable, sealed_ranks.__file__, str(folder), str(world), scenario],
-        capture_output=True, text=True, env=environment, timeout=240, check=True,
+        capture_output=True, text=True, env=environment, timeout=soak(1200, 240), check=True,
     )  # fmt: skip
     assert json.loads(printed.stdout.splitlines()[-1]) == [[0] * world], printed.stderr[-4000:]
     paths = [folder / str(world) / f"rank{rank}.json" for rank in range(world)]
