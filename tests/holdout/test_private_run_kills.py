@@ -111,10 +111,10 @@ class Killed:
 @pytest.mark.soak
 def test_kills_anywhere(tmp_path):
     generator, kills, runs = random.Random(16), 0, 0
-    while kills < soak(100, 6):
-        training = Killed(tmp_path / f"{runs}", runs, "system")
-        while kills < soak(100, 6) and training.kill_somewhere(generator):
-            kills += 1
+    while kills < soak(200, 6):
+        training, wanted = Killed(tmp_path / f"{runs}", runs, "system"), generator.randint(3, 10)
+        while wanted and training.kill_somewhere(generator):
+            kills, wanted = kills + 1, wanted - 1
         training.finish()
         assert list(training.problems) == []
         runs += 1
@@ -123,11 +123,12 @@ def test_kills_anywhere(tmp_path):
 
 @pytest.mark.parametrize("moment", program.MOMENTS)
 def test_it_ends_where_it_would_have_ended(tmp_path, moment):
-    """Killed at the first pass, twice at the first comparison, and at the pass that stops it."""
+    """Killed at the first pass, twice at the second comparison, and at the pass that stops it."""
     whole = Killed(tmp_path / "whole", 0, 7).finish()
-    first = program.PATIENCE  # the epoch of the first comparison
+    second, last = program.PATIENCE + 1, whole[1] - 1
+    assert second < last
     training = Killed(tmp_path / "killed", 0, 7)
-    for epoch in (0, first, first, whole[1] - 1):
+    for epoch in (0, second, second, last):
         assert training.kill_at(moment, epoch)
         assert max((e for e, *_ in training.shown), default=-1) == epoch - 1
     assert training.finish() == whole
