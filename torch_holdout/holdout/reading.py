@@ -22,7 +22,13 @@ from torch_holdout.bounds.certificate import (
     certify_transcript,
 )
 from torch_holdout.bounds.channels import Channel
-from torch_holdout.bounds.sealed_certificate import RunFacts, certify_sealed
+from torch_holdout.bounds.sealed_certificate import (
+    ERASED,
+    SHOWN,
+    SHOWN_IF_ASKED,
+    RunFacts,
+    certify_sealed,
+)
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.holdout.prices import Prices
 from torch_holdout.holdout.pricing import Asked, SealedPricing, live_prices
@@ -203,8 +209,14 @@ class AccountReading:
                 budget=self.summary.budget,
                 evaluations=mechanism.evaluations,
                 failure=failure,
+                shown=self._shown(mechanism),
             )
             return replace(claim, assumptions=self.assumptions)
+
+    def _shown(self, mechanism: Sealed) -> str:
+        if mechanism.epsilon is None or self.summary.closed == "exact":
+            return SHOWN
+        return ERASED if self.summary.closed == "private" else SHOWN_IF_ASKED
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -243,6 +255,7 @@ class AccountReading:
                 nats=run.said(mechanism),
                 id=marked_run(self.summary.account, run.run),
                 record=records.get(run.run),
+                closed=self.summary.closed != "open",
             )
             for run in self.summary.runs
         )

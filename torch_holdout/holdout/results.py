@@ -61,6 +61,7 @@ class RunStatus:
         nats: What it has said so far; evaluations of other runs pay for it from now on.
         id: Its public id, for ``holdout.run(resume=...)``.
         record: Whether it was better than every run that ended before it, if that was said.
+        closed: Whether the holdout was closed: an open run never ended, and cannot go on.
     """
 
     number: int
@@ -72,19 +73,23 @@ class RunStatus:
     nats: float
     id: str = ""
     record: bool | None = None
+    closed: bool = False
 
     def __str__(self) -> str:
         name = "" if self.name is None else f" ({self.name})"
         best = "" if self.best_evaluation is None else f", best {self.best_evaluation}"
         said = f"; has said {up(self.nats)} nats" if self.nats else ""
         made = counted(self.evaluations, "evaluation")
-        mark = f"; resume={self.id!r} goes on" if self.state == "open" and self.id else ""
+        goes_on = self.state == "open" and self.id and not self.closed
+        mark = f"; resume={self.id!r} goes on" if goes_on else ""
         bit = "" if self.record is None else ", a record" if self.record else ", no record"
         return f"run {self.number}{name}: {self.decision}, {made}{best}{bit}{said}{mark}"
 
     @property
     def decision(self) -> str:
         """How it stands, in words."""
+        if self.state == "open" and self.closed:
+            return "never ended"
         at = f" by patience at pass {self.passes:,}" if self.state == "stopped" else ""
         return self.state.replace("_", " ") + at
 
