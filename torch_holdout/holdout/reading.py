@@ -36,6 +36,7 @@ from torch_holdout.holdout.results import Answer, RunStatus, Status
 from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
+from torch_holdout.ledger.challenges import challenges_of, incumbents_after, query_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.ledger.run_events import marked_run
 from torch_holdout.ledger.symbols import Said, records_said, symbols_said
@@ -93,6 +94,7 @@ class AccountReading:
                 unit="run" if sealed else "release",
                 closed=summary.closed != "open",
                 nats=self._nats(),
+                incumbents=self._incumbents(),
                 runs=self._runs(),
                 prices=SealedPricing(summary, mechanism, Asked()).line
                 if isinstance(mechanism, Sealed)
@@ -268,6 +270,12 @@ class AccountReading:
         for symbol in self.summary.symbols:
             said[symbol.kind] = said.get(symbol.kind, 0.0) + symbol.nats
         return said
+
+    def _incumbents(self) -> dict[str, str]:
+        """Return the public id of each statistic's incumbent."""
+        symbols = (symbol for symbol in self.summary.symbols if symbol.kind == "challenge")
+        kept = incumbents_after(challenges_of(symbols))
+        return {name: query_mark(name, own.query) for name, own in kept.items()}
 
     def _sampler_error(self, epsilon: float) -> float:
         """Bound what inexact sampling adds to delta; without an epsilon, the total variation."""

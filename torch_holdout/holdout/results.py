@@ -119,6 +119,7 @@ class Status:
         runs: The sealed runs.
         nats: What they have said, by their state; what was said on request, by its kind:
             ``"record"``, ``"winner"`` and ``"challenge"``.
+        incumbents: The public id of the model that was kept last in challenges, by statistic.
         closed: Whether it was closed: nothing more can be asked.
         prices: What the next sealed run would be worth, in words; ``holdout.prices()`` has all.
 
@@ -154,6 +155,7 @@ class Status:
     unit: Literal["release", "run"] = "release"
     runs: tuple[RunStatus, ...] = field(default=(), repr=False)
     nats: dict[str, float] = field(default_factory=dict, repr=False)
+    incumbents: dict[str, str] = field(default_factory=dict, repr=False)
     closed: bool = False
     prices: str = field(default="", repr=False)
     cost_per_release: dict[str, float] = field(repr=False)
@@ -170,6 +172,7 @@ class Status:
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
             f"{self.replaced}); {self._spent()}",
             *(f"  {run}" for run in self.runs[-_RUNS_SHOWN:]),
+            *(f"  incumbent of {name}: {query}" for name, query in self.incumbents.items()),
         ]
         for name, statistic in self.statistics.items():
             lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")
