@@ -7,12 +7,18 @@ import torch
 import torch_holdout as th
 from torch_holdout.errors import BudgetExhaustedError
 from torch_holdout.transformers import HoldoutTrainer
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
 
 from support.builders.hugging_face import (
     SIZE,
     TASKS,
     Rows,
+    arguments,
     live,
     model_for,
     raw_values,
@@ -196,6 +202,35 @@ def test_training_values_are_compared_with(tmp_path):
     metrics = trainer.evaluate()
     assert metrics["eval_holdout/releases"] == 0  # the training value was near enough
     assert metrics["eval_holdout/loss/is_release"] == 0
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_search_compares_published_values_and_no_counts(several, tmp_path):
+    """Between trials the Trainer frees its model; its own objective would add up the counts."""
+    pytest.importorskip("optuna")
+    holdout = exact() if several else exact(statistics={"loss": th.BoundedMean(0.0, 5.0)})
+    trainer = HoldoutTrainer(
+        model_init=lambda: model_for("classes"), args=arguments(tmp_path, num_train_epochs=1),
+        train_dataset=Rows("classes", 60, 1), eval_dataset=Rows("classes", SIZE, 2),
+        holdout=holdout, callbacks=[published := Published()],
+    )  # fmt: skip
+    best = trainer.hyperparameter_search(
+        n_trials=3, backend="optuna", direction="maximize" if several else "minimize",
+        hp_space=lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 0.0, 0.1)},
+    )  # fmt: skip
+    values = [row["eval_accuracy" if several else "eval_loss"] for row in published.rows]
+    assert len(values) == 3
+    assert best.objective == (max if several else min)(values)
+
+
+class Published(TrainerCallback):
+    """Notes what each evaluation published."""
+
+    def __init__(self):
+        self.rows = []
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        self.rows.append(metrics)
 
 
 def test_early_stopping_that_cannot_work_is_said(tmp_path):
