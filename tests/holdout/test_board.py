@@ -21,7 +21,7 @@ from torch_holdout.holdout.board import BoardHoldout, Feedback
 from torch_holdout.ledger import verify
 from torch_holdout.ledger.analysts import BoardAccount
 
-from support.builders.boards import MODES, ROWS, make_board, right, sha, submit, with_teams
+from support.builders.board_holdouts import MODES, ROWS, make_board, right, sha, submit, with_teams
 
 
 def kinds(answers):
@@ -202,7 +202,7 @@ class TestRefusals:
             said.add((str(refused.value), refused.value.scope))
         assert said == {
             (
-                "'alpha' has used its 1 releases on board 'digits'. Nothing was answered or "
+                "'alpha' has used its 1 release on board 'digits'. Nothing was answered or "
                 "charged.",
                 "analyst",
             )

@@ -6,12 +6,12 @@ import pytest
 from torch_holdout.errors import QuotaExhaustedError
 from torch_holdout.ledger import verify
 
-from support.builders.boards import make_board, right, sha, with_teams
+from support.builders.board_holdouts import make_board, right, sha, with_teams
 
 pytestmark = pytest.mark.integration
 context = get_context("forkserver")
 context.set_forkserver_preload(
-    ["torch_holdout.holdout.board", "support.builders.boards", "torch", "psycopg"]
+    ["torch_holdout.holdout.board", "support.builders.board_holdouts", "torch", "psycopg"]
 )
 WORKERS = 8
 
