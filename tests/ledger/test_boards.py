@@ -56,6 +56,7 @@ def test_an_intact_ledger_has_no_findings(path):
     assert checked.findings == []
     assert checked.boards == 4
     assert checked.rows == 4 * (2 + 8) + 2
+    assert checked.looked_at.startswith("0 holdouts, 4 boards, 0 accounts of training records")
 
 
 EVENT = "UPDATE th_board_events SET {} WHERE board_id = 1 AND position = 6"
