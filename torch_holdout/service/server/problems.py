@@ -43,7 +43,7 @@ class Problem(Enum):
 
 
 @final
-class Refused(HoldoutError):
+class RefusedError(HoldoutError):
     """A request that the board refuses; its text depends on the request and on public facts only.
 
     Attributes:
@@ -51,7 +51,7 @@ class Refused(HoldoutError):
         detail: What was expected and what to do; never what was sent.
 
     Example:
-        >>> Refused(Problem.SIZE, "Expected at most 10,128 bytes.").as_json()["status"]
+        >>> RefusedError(Problem.SIZE, "Expected at most 10,128 bytes.").as_json()["status"]
         413
     """
 
