@@ -45,7 +45,7 @@ class Problem(Enum):
 
 
 @final
-class Refused(HoldoutError):
+class RefusedError(HoldoutError):
     """A request that the board refuses; its text depends on the request and on public facts only.
 
     Attributes:
@@ -54,7 +54,7 @@ class Refused(HoldoutError):
         retry_after: Seconds after which the same request may be sent again; None if never.
 
     Example:
-        >>> Refused(Problem.SIZE, "Expected at most 10,128 bytes.").as_json()["status"]
+        >>> RefusedError(Problem.SIZE, "Expected at most 10,128 bytes.").as_json()["status"]
         413
     """
 
