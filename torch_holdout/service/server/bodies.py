@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-from torch_holdout.service.server.problems import Problem, Refused
+from torch_holdout.service.server.problems import Problem, RefusedError
 
 BODY_SECONDS = 60.0  # a whole body must have come by then
 
@@ -17,26 +17,26 @@ def announced_length(request: Request, *, most: int) -> int:
     A body of unknown length, or a compressed one, is refused unread: it could be of any size.
     """
     if "transfer-encoding" in request.headers or "content-length" not in request.headers:
-        raise Refused(Problem.LENGTH, "Expected a Content-Length header and a body of that length.")
+        raise RefusedError(
+            Problem.LENGTH, "Expected a Content-Length header and a body of that length."
+        )
     text = request.headers["content-length"]
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Refused(Problem.LENGTH, "Expected a Content-Length header with a number.")
+        raise RefusedError(Problem.LENGTH, "Expected a Content-Length header with a number.")
     if int(text) > most:
-        raise Refused(Problem.SIZE, f"Expected a body of at most {most:,} bytes.")
+        raise RefusedError(Problem.SIZE, f"Expected a body of at most {most:,} bytes.")
     return int(text)
 
 
 def media_type(request: Request, accepted: tuple[str, ...]) -> str:
     """Return the media type without parameters; refuse others, and any content encoding."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refused(
+        raise RefusedError(
             Problem.MEDIA_TYPE, "Expected a body without Content-Encoding. Send it uncompressed."
         )
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if found not in accepted:
-        raise Refused(
-            Problem.MEDIA_TYPE, f"Expected Content-Type {' or '.join(accepted)}."
-        )
+        raise RefusedError(Problem.MEDIA_TYPE, f"Expected Content-Type {' or '.join(accepted)}.")
     return found
 
 
@@ -51,13 +51,13 @@ async def read_body(request: Request, length: int, *, seconds: float = BODY_SECO
                     break
                 chunks.append(chunk)
     except TimeoutError:
-        raise Refused(
+        raise RefusedError(
             Problem.TIMEOUT, f"Expected the whole body within {seconds:g} seconds. Send it again."
         ) from None
     except ClientDisconnect:
         size = -1
     if size != length:
-        raise Refused(Problem.LENGTH, "Expected a body of the length in Content-Length.")
+        raise RefusedError(Problem.LENGTH, "Expected a body of the length in Content-Length.")
     return b"".join(chunks)
 
 
@@ -68,5 +68,5 @@ def json_object(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise Refused(Problem.REQUEST, "Expected a JSON object.")
+        raise RefusedError(Problem.REQUEST, "Expected a JSON object.")
     return content

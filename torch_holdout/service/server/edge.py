@@ -9,7 +9,7 @@ from typing import Any, final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torch_holdout.service.server.metrics import Counters
-from torch_holdout.service.server.problems import Problem, Refused
+from torch_holdout.service.server.problems import Problem, RefusedError
 
 ACCESS = logging.getLogger("torch_holdout.service.access")
 ERRORS = logging.getLogger("torch_holdout.service.errors")
@@ -26,7 +26,7 @@ _HEADERS = {
     b"cache-control": b"no-store",
 }
 _INTERNAL = json.dumps(
-    Refused(
+    RefusedError(
         Problem.INTERNAL,
         "The server failed. If this was a submission, send it again: it is answered once.",
     ).as_json()

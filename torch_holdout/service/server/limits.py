@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import final
 
-from torch_holdout.service.server.problems import Problem, Refused
+from torch_holdout.service.server.problems import Problem, RefusedError
 
 _WINDOW = 60.0  # seconds
 _MOST_TOKENS = 10_000  # windows that are kept at once; the one that asked longest ago goes first
@@ -27,8 +27,8 @@ class RateWindow:
         >>> window.enter("aaaa")
         Traceback (most recent call last):
             ...
-        torch_holdout.service.server.problems.Refused: Expected at most 2 requests a minute with
-        one token. Wait as long as Retry-After says.
+        torch_holdout.service.server.problems.RefusedError: Expected at most 2 requests a minute
+        with one token. Wait as long as Retry-After says.
     """
 
     def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,7 +37,7 @@ class RateWindow:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def enter(self, token: str) -> None:
-        """Count a request; raise ``Refused`` with a time to wait if there were too many."""
+        """Count a request; raise ``RefusedError`` with a time to wait if there were too many."""
         now = self._clock()
         times = self._times.setdefault(token, deque())
         self._times.move_to_end(token)
@@ -46,7 +46,7 @@ class RateWindow:
         while times and times[0] <= now - _WINDOW:
             times.popleft()
         if len(times) >= self._most:
-            raise Refused(
+            raise RefusedError(
                 Problem.RATE,
                 f"Expected at most {self._most} requests a minute with one token. Wait as long as "
                 f"Retry-After says.",
@@ -80,7 +80,7 @@ class ReadingRoom:
         """Reserve a body's bytes while it is read and answered; refuse where none are left."""
         own = self._of_token.get(token, 0)
         if own + size > max(size, self._most // 2) or self.taken + size > self._most:
-            raise Refused(
+            raise RefusedError(
                 Problem.RATE,
                 "Expected fewer uploads at the same time. Send this one again a little later.",
                 retry_after=1,

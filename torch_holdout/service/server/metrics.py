@@ -124,7 +124,7 @@ def _requests(files: list[memoryview]) -> list[tuple[str, str]]:
 
 
 def _in_flight(folder: Path) -> int:
-    living = [numbers for numbers in _read(folder, living=True)]
+    living = list(_read(folder, living=True))
     return sum(numbers[_SLOTS["started"]] - numbers[_SLOTS["finished"]] for numbers in living)
 
 

@@ -92,7 +92,9 @@ class Drawn:
     def of(cls, view: View) -> "Drawn":
         """Return the scale that all values and intervals of a board fit on."""
         statistic = view.facts["statistics"][view.facts["first"]]
-        shown = [n for row in view.rows for n in (row.value, *(row.interval or ())) if n is not None]
+        shown = [
+            n for row in view.rows for n in (row.value, *(row.interval or ())) if n is not None
+        ]
         low, high = min(shown, default=statistic["low"]), max(shown, default=statistic["high"])
         margin = 0.05 * (high - low)
         return cls(
