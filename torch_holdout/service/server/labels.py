@@ -20,7 +20,8 @@ from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.private_files import write_private
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, SealedValueError
 from torch_holdout.service.server.config import BoardConfig, StatisticSection
-from torch_holdout.service.server.statistics import arguments
+from torch_holdout.service.server.promises import public_rows
+from torch_holdout.service.server.statistics import arguments, statistic
 from torch_holdout.service.server.uploads import Array, read_npy
 
 PUBLIC_FILE, VAULT_FILE = "public.labels", "vault.labels"
@@ -60,35 +61,33 @@ class LabelPart:
         raise SealedValueError("Expected labels to stay in the process that read their file.")
 
 
-@final
-@dataclass(frozen=True)
-class Cut:
-    """What ``board init`` has written."""
-
-    rows: int
-    public: int
-    vault: int
+def has_parts(config: BoardConfig) -> bool:
+    """Whether both parts' files are there; neither is opened."""
+    places = [config.folder / name for name in (PUBLIC_FILE, VAULT_FILE)]
+    return all(place.is_file() for place in places)
 
 
-def cut_labels(config: BoardConfig) -> Cut:
-    """Cut the labels at random and write both parts; refuse to replace files that are there."""
+def cut_labels(config: BoardConfig) -> None:
+    """Cut the labels at random and write both parts; refuse to replace a file that is there."""
     places = [config.folder / name for name in (PUBLIC_FILE, VAULT_FILE)]
     for place in places:
         if place.exists() or place.is_symlink():
             raise HoldoutError(
-                f"Expected no {place.name} beside board.toml, but there is one: this board was "
-                f"initialised before. Its labels are cut once; nothing was changed."
+                f"Expected no {place.name} beside board.toml, but there is one. Labels are cut "
+                f"once; nothing was changed. Remove it if it belongs to no board."
             )
     target = _source(config)
     rows = len(target)
-    public = _public_rows(rows, config.data.public)
+    public = public_rows(rows, config.data.public)
+    for section in config.statistics.values():
+        for size in {public, rows - public} - {0}:
+            statistic(section).units(size)  # raises where there are more blocks than rows
     order = _secret_order(rows)
     parts = np.sort(order[:public]), np.sort(order[public:])
     vault = _packed(config, rows, parts[1], target, None)
     first = _packed(config, rows, parts[0], target, hashlib.sha256(vault).hexdigest())
-    write_private(places[1], vault)
     write_private(places[0], first)
-    return Cut(rows, public, rows - public)
+    write_private(places[1], vault)
 
 
 def read_part(config: BoardConfig, path: Path) -> LabelPart:
@@ -121,8 +120,8 @@ def _source(config: BoardConfig) -> Array:
     target = read_npy(content, kinds, (rows,)) if 2 <= rows <= _MOST_ROWS else None
     if target is None:
         raise HoldoutError(
-            f"Expected {path.name} to be an .npy file of {'float64' if kinds == ('<f8',) else 'int64'} "
-            f"of shape [n], with at least 2 rows. Write it with numpy.save."
+            f"Expected {path.name} to be an .npy file of {np.dtype(kinds[0]).name} of shape [n], "
+            f"with at least 2 rows. Write it with numpy.save."
         )
     classes = config.data.classes
     usable = np.isfinite(target).all() if classes is None else _within(target, classes)
@@ -140,12 +139,6 @@ def _rows_of(content: bytes) -> int:
     """Return how many numbers of eight bytes follow an npy file's header of version 1."""
     start = 10 + int.from_bytes(content[8:10], "little")
     return max(0, len(content) - start) // 8
-
-
-def _public_rows(rows: int, share: float) -> int:
-    if share in (0, 1):
-        return int(rows * share)
-    return min(max(round(rows * share), 1), rows - 1)
 
 
 def _secret_order(rows: int) -> Array:

@@ -79,7 +79,8 @@ def cross_entropy(probabilities: Array, target: Array) -> Array:
     own = probabilities[np.arange(len(target)), target].astype(np.float64)
     sums = probabilities.sum(axis=1, dtype=np.float64)
     with np.errstate(divide="ignore"):
-        return -np.log(own / sums)
+        losses: Array = -np.log(own / sums)
+    return losses
 
 
 def macro_f1(predictions: Tensor, target: Tensor) -> Tensor:
@@ -107,12 +108,13 @@ def auroc(scores: Tensor, target: Tensor) -> Tensor:
         >>> auroc(torch.tensor([0.1, 0.9, 0.9]), torch.tensor([0, 1, 0])).item()
         0.75
     """
-    _, inverse, counts = scores.unique(return_inverse=True, return_counts=True)
+    _, inverse, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     ends = counts.cumsum(0).double()
     ranks = (ends - (counts.double() - 1) / 2)[inverse]
     positive = target == 1
     above, below = positive.sum().double(), (~positive).sum().double()
-    return (ranks[positive].sum() - above * (above + 1) / 2) / (above * below)
+    pairs_won: Tensor = ranks[positive].sum() - above * (above + 1) / 2
+    return pairs_won / (above * below)
 
 
 def _as_classes(predictions: Array) -> Array:

@@ -76,7 +76,7 @@ def revoked(connection: sa.Connection, board: str) -> dict[str, str]:
     shut = sa.select(own.team, own.revoked_at).where(
         own.board == board, own.revoked_at.is_not(None)
     )
-    return {team: at for team, at in connection.execute(shut)}
+    return {str(team): str(at) for team, at in connection.execute(shut)}
 
 
 def receive(connection: sa.Connection, board: str, team: str, sha: str, size: int) -> None:
@@ -129,3 +129,9 @@ def last_events(connection: sa.Connection, board: str, limit: int) -> list[dict[
     wanted = sa.select(*chosen, own.position).where(own.board == board)
     rows = connection.execute(wanted.order_by(own.number.desc()).limit(limit))
     return [dict(row._mapping) for row in rows]
+
+
+def set_closed(connection: sa.Connection, board: str, at: str) -> None:
+    """Note when a board was closed, as the ledger has it."""
+    same = schema.boards.c.board == board
+    change(connection, schema.boards.update().where(same).values(closed_at=at))

@@ -16,7 +16,7 @@ from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.ledger.backend import now
 from torch_holdout.ledger.statements import change
 from torch_holdout.service.server.problems import Problem, RefusedError
-from torch_holdout.service.server.schema import boards, teams, tokens
+from torch_holdout.service.server.schema import boards, tokens
 
 Scope = Literal["team", "host", "reader"]
 OVERLAP = timedelta(hours=24)  # for which an old token is valid beside the new one
@@ -56,15 +56,17 @@ def issue(
 def end_others(
     connection: sa.Connection, board: str, kept: str, caller: Caller, *, at_once: bool
 ) -> None:
-    """End the other tokens of the same scope and team: at once, or within 24 hours."""
-    whose = _of(board, caller.scope, caller.team) & (tokens.c.token != kept)
+    """End the other tokens of a team or host: the caller's own within 24 hours unless at once."""
+    others = _of(board, caller.scope, caller.team) & (tokens.c.token != kept)
+    own = tokens.c.token == (caller.token or "")
+    ended = tokens.update().where(others, tokens.c.revoked_at.is_(None))
     if at_once:
-        ended = tokens.update().where(whose, tokens.c.revoked_at.is_(None))
         connection.execute(ended.values(revoked_at=now()))
         return
-    end = _iso(datetime.now(timezone.utc) + OVERLAP)
+    connection.execute(ended.where(~own).values(revoked_at=now()))
+    end = (datetime.now(timezone.utc) + OVERLAP).isoformat(timespec="milliseconds")
     sooner = tokens.c.expires_at.is_(None) | (tokens.c.expires_at > end)
-    connection.execute(tokens.update().where(whose, sooner).values(expires_at=end))
+    connection.execute(tokens.update().where(others, own, sooner).values(expires_at=end))
 
 
 def revoke_all(connection: sa.Connection, board: str, scope: Scope, team: str | None) -> int:
@@ -127,12 +129,6 @@ def closed_at(connection: sa.Connection, board: str) -> str | None:
     return None if row is None else row[0]
 
 
-def team_is_active(connection: sa.Connection, board: str, team: str) -> bool:
-    """Whether a team is there and was not revoked."""
-    active = (teams.c.board == board) & (teams.c.team == team) & teams.c.revoked_at.is_(None)
-    return connection.execute(sa.select(teams.c.team).where(active)).first() is not None
-
-
 def _unauthorised() -> RefusedError:
     return RefusedError(
         Problem.UNAUTHORISED, "Expected a valid token: Authorization: Bearer th_..."
@@ -141,7 +137,3 @@ def _unauthorised() -> RefusedError:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds")

@@ -260,6 +260,10 @@ class UploadFolder:
         body = read_private(self._place(sha), longest=self._longest)
         return body if body is not None and digest(body) == sha else None
 
+    def has(self, sha: str) -> bool:
+        """Whether there is a body under this hash."""
+        return self._place(sha).is_file()
+
     def remove(self, sha: str) -> None:
         """Remove a body."""
         self._place(sha).unlink(missing_ok=True)
