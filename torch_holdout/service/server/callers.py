@@ -5,14 +5,13 @@ import binascii
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
-from fastapi.security import HTTPBasic, HTTPBearer
+from fastapi.security import HTTPBearer
 
 from torch_holdout.service.server.desk import Desk
 from torch_holdout.service.server.problems import Problem, RefusedError
 from torch_holdout.service.server.tokens import Caller
 
 _BEARER = HTTPBearer(auto_error=False, description="A token of the board.")
-_BASIC = HTTPBasic(auto_error=False, description="Any name; the token is the password.")
 
 
 async def desk_of(request: Request) -> Desk:
@@ -46,9 +45,7 @@ async def _holder(caller: Annotated[Caller, Depends(_reader)]) -> Caller:
     return caller
 
 
-async def _page_reader(
-    request: Request, desk: DeskOf, _: Annotated[object, Depends(_BASIC)]
-) -> Caller:
+async def _page_reader(request: Request, desk: DeskOf) -> Caller:
     return await desk.admit(_password(request.headers.get("authorization")))
 
 

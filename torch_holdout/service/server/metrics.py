@@ -19,7 +19,6 @@ ROUTES = (
     "PUT /v1/boards/{board}/finalists",
     "GET /v1/me",
     "POST /v1/token",
-    "GET /v1/openapi.json",
     "GET /boards/{board}",
     "GET /boards/{board}/team",
     "GET /boards/{board}/host",

@@ -161,11 +161,13 @@ def state_text(facts: Mapping[str, Any]) -> str:
         >>> state_text({"state": "open", "closes": "2026-12-01T12:00:00+00:00"})
         'Open until 1 Dec 2026, 12:00 UTC'
     """
+    if facts["state"] == "closed":
+        return f"Closed {wording.moment_text(facts['closed_at'])}"
     closes = facts["closes"]
     moment = "" if closes is None else wording.moment_text(closes)
     if facts["state"] == "open":
         return f"Open until {moment}" if moment else "Open"
-    return f"Ended {moment}, not closed yet" if facts["state"] == "ended" else "Closed"
+    return f"Ended {moment}, not closed yet"
 
 
 def share(part: float, whole: float | None, unit: str) -> Any:
