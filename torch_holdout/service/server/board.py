@@ -5,17 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-from torch_holdout.errors import BoardClosedError, HoldoutError, QuotaExhaustedError
-from torch_holdout.holdout.board import BoardAnswer, BoardHoldout
-from torch_holdout.holdout.board_results import BoardResults
+from torch_holdout.errors import BoardClosedError, QuotaExhaustedError
+from torch_holdout.holdout.board import BoardHoldout
+from torch_holdout.holdout.board_results import BoardAnswer, BoardResults
 from torch_holdout.ledger.backend import now
 from torch_holdout.service.server import teams, tokens
 from torch_holdout.service.server.accounts import holdout_of, require_account
 from torch_holdout.service.server.closing import judged, read_results
-from torch_holdout.service.server.config import BoardConfig
+from torch_holdout.service.server.config import PUBLIC_FILE, VAULT_FILE, BoardConfig
 from torch_holdout.service.server.labels import (
-    PUBLIC_FILE,
-    VAULT_FILE,
     LabelPart,
     cut_labels,
     has_parts,
@@ -111,12 +109,7 @@ class Board:
     def submit(
         self, caller: Caller, sha: str, body: bytes, media_type: str, *, final: bool = False
     ) -> tuple[bool, dict[str, Any]]:
-        """Answer an upload; return whether it is new, and the answer as JSON.
-
-        Example:
-            >>> issubclass(QuotaExhaustedError, HoldoutError)  # and is sent as 409
-            True
-        """
+        """Answer an upload; return whether it is new, and the answer as JSON."""
         team = _team_of(caller)
         self.require_open()
         predictions = self._accepted(sha, body, media_type)

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_holdout._shared.private_files import read_private
-from torch_holdout.holdout.board import BoardAnswer
-from torch_holdout.holdout.board_results import BoardResults, Finalist
+from torch_holdout.holdout.board_results import BoardAnswer, BoardResults, Finalist
 from torch_holdout.service.server.config import BoardConfig
 
 RESULTS_JSON, RESULTS_PAGE = "results.json", "results.html"

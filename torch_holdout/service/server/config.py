@@ -25,6 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+PUBLIC_FILE, VAULT_FILE = "public.labels", "vault.labels"  # what `board init` writes
 _MOST_BYTES = 1_000_000  # of a board.toml
 _Path = Annotated[Path, Field(strict=False)]  # TOML has text for it
 _Number = Annotated[float, Field(allow_inf_nan=False)]

@@ -15,7 +15,7 @@ from torch_holdout.service.server import schema, teams, tokens
 from torch_holdout.service.server.accounts import is_made
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.closing import RESULTS_PAGE, results_json, results_path
-from torch_holdout.service.server.config import BoardConfig
+from torch_holdout.service.server.config import VAULT_FILE, BoardConfig
 from torch_holdout.service.server.tokens import Caller, Scope
 
 _VERSION = 1  # of the service's tables
@@ -106,6 +106,17 @@ def log(config: BoardConfig, limit: int) -> list[dict[str, Any]]:
         events = teams.last_events(connection, config.board.name, limit)
     store.end()
     return events
+
+
+def require_closable(config: BoardConfig, vault: Path | None) -> None:
+    """Raise unless the vault's file is there; it is not opened before the board is closed."""
+    _store_of(config).end()
+    place = vault or config.folder / VAULT_FILE
+    if config.data.public < 1 and not place.is_file():
+        raise HoldoutError(
+            f"Expected the vault's labels at {place}, but there is no file. Bring vault.labels "
+            f"back and give it with --vault. Nothing was closed."
+        )
 
 
 def close(config: BoardConfig, vault: Path | None) -> dict[str, Any]:

@@ -19,12 +19,16 @@ import numpy as np
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.private_files import write_private
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, SealedValueError
-from torch_holdout.service.server.config import BoardConfig, StatisticSection
+from torch_holdout.service.server.config import (
+    PUBLIC_FILE,
+    VAULT_FILE,
+    BoardConfig,
+    StatisticSection,
+)
 from torch_holdout.service.server.promises import public_rows
 from torch_holdout.service.server.statistics import arguments, statistic
 from torch_holdout.service.server.uploads import Array, read_npy
 
-PUBLIC_FILE, VAULT_FILE = "public.labels", "vault.labels"
 _FORMAT = b"torch_holdout labels 1\n"
 _LONGEST_HEADER = 2_000
 _LARGEST = 8_000_000_000  # bytes of a file of labels

@@ -20,8 +20,8 @@ def layout_of(config: BoardConfig, rows: int) -> Layout:
     layout = Layout(rows=rows, upload=data.upload, classes=data.classes, ids=ids)
     if layout.largest > config.limits.upload_mb * 1_000_000:
         raise HoldoutError(
-            f"Expected limits.upload_mb of at least {-(-layout.largest // 1_000_000)}: an upload of "
-            f"{layout.text} has up to {layout.largest:,} bytes."
+            f"Expected limits.upload_mb of at least {-(-layout.largest // 1_000_000)}: an upload "
+            f"of {layout.text} has up to {layout.largest:,} bytes."
         )
     return layout
 
@@ -40,7 +40,7 @@ def read_ids(path: Path, rows: int) -> tuple[str, ...]:
     whole = len(ids) == rows == len(set(ids)) == len(lines) - 1 and lines[:1] == [["id"]]
     if not (usable and whole):
         raise HoldoutError(
-            f"Expected CSV with the header id and {rows} different ids at {path.name}, one for each "
-            f"row of the labels, each printable and at most {_LONGEST} characters long."
+            f"Expected CSV with the header id and {rows} different ids at {path.name}, one for "
+            f"each row of the labels, each printable and at most {_LONGEST} characters long."
         )
     return ids

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from torch_holdout.holdout.board import BoardAnswer
-from torch_holdout.holdout.board_results import Analyst, Standing
+from torch_holdout.holdout.board_results import Analyst, BoardAnswer, Standing
 from torch_holdout.service.server.config import BoardConfig
 from torch_holdout.service.server.promises import promises
 from torch_holdout.service.server.statistics import described
