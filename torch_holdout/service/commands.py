@@ -10,6 +10,7 @@ import typer
 from torch_holdout._shared.terminal import plainly, print_json
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
+from torch_holdout.service.serve_command import serve
 
 if TYPE_CHECKING:
     from torch_holdout.service.server.config import BoardConfig
@@ -34,6 +35,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for 
 def add_to(app: typer.Typer) -> None:
     """Add the service's commands to ``torch-holdout``."""
     app.add_typer(board)
+    app.command()(serve)
 
 
 def _configured(path: Path) -> "BoardConfig":

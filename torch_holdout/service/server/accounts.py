@@ -83,7 +83,7 @@ def _facts(section: Any) -> dict[str, Any]:
 def is_made(config: BoardConfig) -> bool:
     """Whether the ledger has the board's account; makes nothing."""
     return backend_for(config.ledger_url).exists() and config.board.name in (
-        Ledger(config.ledger_url, reads_only=True).names()
+        Ledger(config.ledger_url, reads_only=True).boards()
     )
 
 
