@@ -5,9 +5,10 @@ import json
 from typing import Any, Protocol
 
 from torch_holdout.errors import HoldoutError
-from torch_holdout.holdout.board import BoardHoldout, Feedback
+from torch_holdout.holdout.board import BoardHoldout
 from torch_holdout.ledger import Ledger
 from torch_holdout.ledger.engines import backend_for
+from torch_holdout.mechanisms.board import Feedback
 from torch_holdout.service.server.config import BoardConfig
 from torch_holdout.service.server.statistics import statistic
 from torch_holdout.service.server.uploads import Layout

@@ -1,17 +1,18 @@
 """A board without HTTP: predictions in, certified answers out."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from torch_holdout.errors import BoardClosedError, QuotaExhaustedError
+from torch_holdout.errors import BoardClosedError, HoldoutError, QuotaExhaustedError
 from torch_holdout.holdout.board import BoardHoldout
 from torch_holdout.holdout.board_results import BoardAnswer, BoardResults
 from torch_holdout.ledger.backend import now
 from torch_holdout.service.server import teams, tokens
 from torch_holdout.service.server.accounts import holdout_of, require_account
-from torch_holdout.service.server.closing import judged, read_results
+from torch_holdout.service.server.closing import by_submission, judged, read_results
 from torch_holdout.service.server.config import PUBLIC_FILE, VAULT_FILE, BoardConfig
 from torch_holdout.service.server.labels import (
     LabelPart,
@@ -135,10 +136,9 @@ class Board:
 
         ``{"submissions": [...], "next": position or None}``
         """
-        own = self.holdout.answers(_team_of(caller))
-        later = [answer for answer in own if answer.position > after]
-        shown = later[:limit]
-        more = shown[-1].position if len(later) > len(shown) > 0 else None
+        answers = self.holdout.answers(_team_of(caller), after=after, limit=limit + 1)
+        shown = answers[:limit]
+        more = shown[-1].position if len(answers) > len(shown) > 0 else None
         return {"submissions": [answer_json(answer) for answer in shown], "next": more}
 
     def finalists(self, caller: Caller, submissions: Sequence[str]) -> dict[str, Any]:
@@ -254,10 +254,11 @@ class Board:
         with self.store.transaction(durable=False) as connection:
             teams.append_event(connection, self.config.board.name, row)
 
-    def close(self, vault: Path | None) -> tuple[BoardResults, list[str]]:
+    def close(self, vault: Path | None) -> tuple[BoardResults | None, list[str]]:
         """Close the board for good, then read the vault and judge; again, the same comes out.
 
-        Returns the results, and the submissions whose uploads are lost and were not judged.
+        Returns the results, None without any submission; and the submissions whose uploads are
+        lost, which are not judged.
         """
         closed = self.holdout.close()  # committed before the vault's file is opened
         with self.store.transaction() as connection:
@@ -267,16 +268,18 @@ class Board:
         if self.config.data.public < 1:
             place = vault or self.config.folder / VAULT_FILE
             part = read_vault(self.config, place, self._public)
-        chosen = judged(self.config, self.holdout.answers(), named)
-        values: dict[tuple[str, str], dict[str, Any]] = {}
-        lost = []
-        for team, sha in ((team, sha) for team, own in chosen.items() for sha in own):
-            predictions = self._kept(sha)
-            if predictions is None:
-                lost.append(sha)
-            else:
-                values[team, sha] = part.values(self.config.statistics, predictions)
-        return self.holdout.judge(values), lost
+        whose = by_submission(judged(self.config, self.holdout.answers(), named))
+        lost = [sha for sha in whose if self._uploads.read(sha) is None]
+        kept = {sha: own for sha, own in whose.items() if sha not in lost}
+        if not kept:
+            return None, lost
+        return self.holdout.judge(_Values(list(kept), partial(self._judged, part)), kept), lost
+
+    def _judged(self, part: LabelPart, sha: str) -> dict[str, Any]:
+        predictions = self._kept(sha)
+        if predictions is None:  # lost since it was looked for
+            raise HoldoutError("An upload was lost while the board was judged; close it again.")
+        return part.values(self.config.statistics, predictions)
 
     def remove_uploads(self) -> None:
         """Remove what was uploaded, after closing."""
@@ -365,6 +368,24 @@ class Board:
     def _has_ended(self) -> bool:
         closes = self.config.board.closes_at
         return closes is not None and closes <= now()
+
+
+@final
+class _Values(Mapping[str, Any]):
+    """Finalists' values, computed when they are read: all of them may be more than fit."""
+
+    def __init__(self, names: list[str], read: Callable[[str], dict[str, Any]]) -> None:
+        self._names = names
+        self._read = read
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _team_of(caller: Caller) -> str:

@@ -48,6 +48,39 @@ def _by_default(config: BoardConfig, own: Sequence[BoardAnswer]) -> tuple[str, .
     return tuple(best_and_last)[: config.limits.finalists]
 
 
+def by_submission(chosen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return whose each submission is: two teams may have sent the same.
+
+    Example:
+        >>> by_submission({"alpha": ("5e",), "beta": ("5e", "7a")})
+        {'5e': ['alpha', 'beta'], '7a': ['beta']}
+    """
+    whose: dict[str, list[str]] = {}
+    for team, own in chosen.items():
+        for sha in own:
+            whose.setdefault(sha, []).append(team)
+    return whose
+
+
+def results_content(
+    config: BoardConfig, results: BoardResults | None, lost: Sequence[str]
+) -> dict[str, Any]:
+    """Return the content of results.json; without results there was nothing to judge."""
+    if results is not None:
+        return results_json(config, results, lost)
+    return {
+        "board": config.board.name,
+        "title": config.board.title,
+        "statistic": config.first,
+        "finalists": [],
+        "teams": [],
+        "not_judged": list(lost),
+        "rows": 0,
+        "vault": 0 < config.data.public < 1,
+        "failure": config.limits.failure,
+    }
+
+
 def results_json(config: BoardConfig, results: BoardResults, lost: Sequence[str]) -> dict[str, Any]:
     """Return the content of results.json: finalists, teams, and what the statements assume."""
     return {

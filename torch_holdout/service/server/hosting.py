@@ -14,7 +14,11 @@ from torch_holdout.ledger.statements import change
 from torch_holdout.service.server import schema, teams, tokens
 from torch_holdout.service.server.accounts import is_made
 from torch_holdout.service.server.board import Board
-from torch_holdout.service.server.closing import RESULTS_PAGE, results_json, results_path
+from torch_holdout.service.server.closing import (
+    RESULTS_PAGE,
+    results_content,
+    results_path,
+)
 from torch_holdout.service.server.config import VAULT_FILE, BoardConfig
 from torch_holdout.service.server.tokens import Caller, Scope
 
@@ -125,7 +129,7 @@ def close(config: BoardConfig, vault: Path | None) -> dict[str, Any]:
 
     board = Board.open(config)
     results, lost = board.close(vault)
-    content = results_json(config, results, lost)
+    content = results_content(config, results, lost)
     write_private(results_path(config), json.dumps(content, indent=1).encode())
     write_private(config.folder / RESULTS_PAGE, results_page(board.view()).encode())
     if not config.store.keep_uploads:

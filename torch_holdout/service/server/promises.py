@@ -74,17 +74,21 @@ def _now(config: BoardConfig, public: int, standing: Standing) -> tuple[str, ...
         )
         margin = "Now: a challenger is kept when it looks better by the margin; nothing is claimed."
         return (certified if config.feedback.gate_rule == "certified" else margin, _EVERY_ACCOUNT)
-    if standing.claim.certified:
-        return (
-            f"Now: {counted(public, 'row')}; the intervals hold together with "
-            f"{_confidence(config)} confidence.",
-            _EVERY_ACCOUNT,
+    told = [answer.results[config.first].interval for answer in standing.best]
+    rows = f"Now: {counted(public, 'row')}"
+    if all(told) and (told or standing.claim.certified):
+        sentence = f"{rows}; the intervals hold together with {_confidence(config)} confidence."
+    elif any(told):
+        sentence = (
+            f"{rows}; the intervals that are drawn hold together with {_confidence(config)} "
+            f"confidence. Values without one are guidance, not certified."
         )
-    return (
-        f"Now: {counted(public, 'row')}; so much was told of them that intervals would be wider "
-        f"than a tenth of the range: the values are guidance, not certified.",
-        _EVERY_ACCOUNT,
-    )
+    else:
+        sentence = (
+            f"{rows}; so much was told of them that intervals would be wider than a tenth of the "
+            f"range: values are guidance, not certified."
+        )
+    return sentence, _EVERY_ACCOUNT
 
 
 def _at_closing(config: BoardConfig, rows: int, public: int, standing: Standing) -> tuple[str, ...]:
@@ -105,6 +109,8 @@ def _at_closing(config: BoardConfig, rows: int, public: int, standing: Standing)
 
 
 def _after(config: BoardConfig, results: Mapping[str, Any]) -> tuple[str, ...]:
+    if not results["finalists"]:
+        return ("No submission was judged.",)
     judged = counted(len(results["finalists"]), "submission")
     return (
         f"{judged} were judged on {counted(results['rows'], 'row')}"

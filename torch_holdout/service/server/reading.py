@@ -59,6 +59,8 @@ def log_content(config: BoardConfig, limit: int) -> tuple[str, dict[str, Any]]:
 def results_text(config: BoardConfig, results: dict[str, Any]) -> str:
     """Return the results of a closed board as text."""
     first, confidence = config.first, confidence_text(config.limits.failure)
+    if not results["finalists"]:
+        return f"{config.board.title}: closed; there was no submission to judge."
     lines = [
         f"{config.board.title}: closed at {results['closed_at']}; "
         f"{counted(len(results['finalists']), 'submission')} judged on "

@@ -95,14 +95,6 @@ events = sa.Table(
 )
 sa.Index("sv_events_of_board", events.c.board, events.c.number)
 
-counters = sa.Table(
-    "sv_counters",  # the metrics of all workers together
-    metadata,
-    sa.Column("board", sa.String(60), primary_key=True),
-    sa.Column("counter", sa.String(200), primary_key=True),
-    sa.Column("count", sa.BigInteger, nullable=False),
-)
-
 
 class _Database(Protocol):
     address: str

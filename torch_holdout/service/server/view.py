@@ -1,5 +1,6 @@
 """What may be shown of a board, computed once for each position of its ledger."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -12,6 +13,7 @@ from torch_holdout.service.server.uploads import Layout
 
 State = Literal["open", "ended", "closed"]
 Interval = tuple[float, float]
+_ANYTHING: Interval = (-math.inf, math.inf)
 
 
 @final
@@ -67,7 +69,7 @@ class View:
         position: The ledger's position.
         chain: The head of the ledger's chain there.
         rows: The teams, best first.
-        certified: Whether the values shown have intervals; if not they are guidance.
+        certified: Whether values have intervals; one without any is guidance.
         promise: Sentences of the box "What this board promises".
         budget: ``{"releases", "released", "submissions", "submitted", "nats"}``.
         results: After closing, the content of results.json; else None.
@@ -187,7 +189,7 @@ def view_of(
     closed = state == "closed" and results is not None
     rows = closed_rows(config, standing, results or {}) if closed else live_rows(config, standing)
     intervals = [row.interval for row in rows if row.value is not None]
-    certified = all(intervals) if intervals else standing.claim.certified
+    certified = any(intervals) if intervals else standing.claim.certified
     return View(
         facts=shown,
         state=state,
@@ -207,8 +209,9 @@ def live_rows(config: BoardConfig, standing: Standing) -> tuple[Row, ...]:
     best = {answer.analyst: answer.results[first] for answer in standing.best}
     values = {team: result.value for team, result in best.items() if result.value is not None}
     intervals = {team: result.interval for team, result in best.items()}
-    if not standing.claim.certified:
-        intervals = dict.fromkeys(intervals)  # guidance: none is drawn
+    shown = intervals
+    if any(intervals.values()):  # a value without one may be anything
+        intervals = {team: own or _ANYTHING for team, own in intervals.items()}
     larger = described(config.statistics)[first]["mode"] == "max"
     order = sorted(values, key=lambda team: (-values[team] if larger else values[team], team))
     told = {team: _apart(team, order, intervals) for team in order}
@@ -223,7 +226,7 @@ def live_rows(config: BoardConfig, standing: Standing) -> tuple[Row, ...]:
             config,
             rank=placed.get(team),
             value=values.get(team),
-            interval=intervals.get(team),
+            interval=shown.get(team),
             apart=told.get(team, ()),
         )
         for team in (*order, *unplaced)
@@ -287,9 +290,7 @@ def _apart(
     if own is None:
         return ()
     others = ((other, intervals[other]) for other in order if other != team)
-    return tuple(
-        other for other, its in others if its is None or (its[0] <= own[1] and own[0] <= its[1])
-    )
+    return tuple(other for other, its in others if its and its[0] <= own[1] and own[0] <= its[1])
 
 
 def _rank(
