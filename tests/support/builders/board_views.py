@@ -8,7 +8,8 @@ from support.builders.stand_in_board import CERTIFICATE
 
 HOSTILE = (
     "<script>document.title='mine'</script>", "'\"><img src=x onerror=alert(1)>",
-    "{{ 7 * 7 }}", "\u202eright to left", "\u05d0\u05d1\u05d2", "a" * 40, "&amp;amp;", "\u00e9" * 40,
+    "{{ 7 * 7 }}", "\u202eright to left", "\u05d0\u05d1\u05d2", "a" * 40, "&amp;amp;",
+    "\u00e9" * 40,
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
+_BACKLOG = 2048
 _CONNECTIONS = 200  # at once in a worker; more are answered 503
 _KEEP_ALIVE, _GRACE = 5, 30  # seconds
 _WORKER_ANSWERS = 60  # seconds in which a worker must answer its parent, also on a busy machine
@@ -123,13 +124,14 @@ def _check(config: BoardConfig) -> None:
 
 
 def _bound(address: str) -> socket.socket:
-    """Return a socket that is bound; it listens once a worker serves it."""
+    """Return a socket that listens: whoever connects now is served once a worker is there."""
     host, port = address_of(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        bound.listen(_BACKLOG)
     except OSError as error:
         bound.close()
         raise HoldoutError(
