@@ -1,7 +1,7 @@
 """A board without HTTP: predictions in, certified answers out."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -12,7 +12,7 @@ from torch_holdout.holdout.board_results import BoardAnswer, BoardResults
 from torch_holdout.ledger.backend import now
 from torch_holdout.service.server import teams, tokens
 from torch_holdout.service.server.accounts import holdout_of, require_account
-from torch_holdout.service.server.closing import by_submission, judged, read_results
+from torch_holdout.service.server.closing import Values, by_submission, judged, read_results
 from torch_holdout.service.server.config import PUBLIC_FILE, VAULT_FILE, BoardConfig
 from torch_holdout.service.server.labels import (
     LabelPart,
@@ -178,18 +178,18 @@ class Board:
 
     def view(self) -> View:
         """Return what readers may see at the ledger's position; computed once for each."""
+        chain, events, closed_at = self.holdout.head()
+        key = (chain, events, self._state(closed_at))
+        with self._lock:
+            if self._view is not None and self._view_key == key:
+                return self._view
         standing = self.holdout.standing()
         state = self._state(standing.closed_at)
-        with self._lock:
-            kept = self._view
-            key = (standing.chain, standing.events, state)
-            if kept is not None and self._view_key == key:
-                return kept
         results = read_results(self.config) if state == "closed" else None
         view = view_of(self.config, self.layout, standing, state, results)
         with self._lock:
             if state != "closed" or results is not None:  # results.json may come a moment later
-                self._view, self._view_key = view, key
+                self._view, self._view_key = view, (standing.chain, standing.events, state)
         return view
 
     def team_view(self, caller: Caller) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class Board:
         kept = {sha: own for sha, own in whose.items() if sha not in lost}
         if not kept:
             return None, lost
-        return self.holdout.judge(_Values(list(kept), partial(self._judged, part)), kept), lost
+        return self.holdout.judge(Values(list(kept), partial(self._judged, part)), kept), lost
 
     def _judged(self, part: LabelPart, sha: str) -> dict[str, Any]:
         predictions = self._kept(sha)
@@ -368,24 +368,6 @@ class Board:
     def _has_ended(self) -> bool:
         closes = self.config.board.closes_at
         return closes is not None and closes <= now()
-
-
-@final
-class _Values(Mapping[str, Any]):
-    """Finalists' values, computed when they are read: all of them may be more than fit."""
-
-    def __init__(self, names: list[str], read: Callable[[str], dict[str, Any]]) -> None:
-        self._names = names
-        self._read = read
-
-    def __getitem__(self, name: str) -> dict[str, Any]:
-        return self._read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def _team_of(caller: Caller) -> str:
