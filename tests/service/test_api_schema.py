@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import re
 
 import pytest
 import schemathesis
@@ -123,7 +124,7 @@ def test_uploads_were_parsed(real):
     """What runs before this sent uploads that reached the parser, and no request failed."""
     text = exposition(real[2])
     assert 'status="500"' not in text
-    assert 'status="422"' in text
+    assert int(re.search(r"answers_total (\d+)", text)[1]) > 0
 
 
 class FailingBoard(StandInBoard):
