@@ -49,7 +49,7 @@ _LARGEST = 2**31 - 1
 
 @final
 class BoardHoldout:
-    """A holdout that many analysts ask, each with a quota, all on one account.
+    r"""A holdout that many analysts ask, each with a quota, all on one account.
 
     Args:
         url: Where the ledger is.
@@ -68,7 +68,7 @@ class BoardHoldout:
 
     Guarantee:
         With probability ``1 - failure``, at once for every submission of every account:
-        :math:`n\\,\\mathrm{kl}(h \\| P) \\le c`, c the code length of all that the board has told
+        :math:`n\,\mathrm{kl}(h \| P) \le c`, c the code length of all that the board has told
         before it (``bounds.codes``). Whatever the analysts tell each other, and however many
         accounts one of them has.
 

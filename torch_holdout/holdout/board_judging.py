@@ -266,7 +266,7 @@ def _products(levels: Tensor) -> list[list[int]]:
     """Return the sums over units of products of levels, for all pairs, as exact integers."""
     count = len(levels)
     total = torch.zeros(count, count, dtype=torch.int64)
-    for rows in levels.split(_ROWS_AT_ONCE, dim=1):
+    for rows in torch.split(levels, _ROWS_AT_ONCE, dim=1):
         exact = rows.to(torch.float64)
         total += (exact @ exact.T).to(torch.int64)
     return [[int(product) for product in row] for row in total.tolist()]

@@ -221,6 +221,7 @@ def _added(total: Tensor | None, batch: Tensor) -> Tensor:
 def checked_rows(
     arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Tensor | list[Any], ...]:
+    """Return the columns of one batch; raise unless all have the same number of rows."""
     arguments = tuple(a if _holds_rows(a) else as_tensor(a) for a in arguments)
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     lists = [a for a in arguments if isinstance(a, list | tuple)]

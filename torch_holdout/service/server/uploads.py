@@ -252,6 +252,7 @@ class UploadFolder:
 
     def keep(self, sha: str, body: bytes) -> None:
         """Keep a body under its hash: on the disk when this returns."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Under a name of its own first: the same body may come twice at once.
         write_private(self._place(sha), body, draft=f"{fresh_secret(6).hex()}.part")
 
