@@ -278,9 +278,6 @@ def workers_of(server):
     ],
 )
 def test_what_is_wrong_is_a_sentence(tmp_path, change, words):
-    from torch_holdout.cli import app
-    from typer.testing import CliRunner
-
     path, _ = made(tmp_path / "board")
     path.write_text(path.read_text().replace(*change, 1))
     found = CliRunner().invoke(app, ["serve", str(path)])
