@@ -13,7 +13,7 @@ from torch_holdout._shared.checks import (
 from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door, require_door
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run_results import Outcome
 from torch_holdout.holdout.runs import current_run, named_run
@@ -64,7 +64,7 @@ class HoldoutGuardHooks(PassHooks):
 
     def __init__(
         self,
-        holdout: ReusableHoldout,
+        holdout: Door,
         guess_dataloaders: Any = None,
         unguarded: Literal["raise", "drop"] = "raise",
         public: Sequence[str] = (),
@@ -147,7 +147,7 @@ class HoldoutGuardHooks(PassHooks):
         """
         super().__init__()
         guess_dataloaders, stop = plain(guess_dataloaders), plain(stop)
-        require_instance("holdout", holdout, ReusableHoldout)
+        require_door("holdout", holdout)
         require_choice("unguarded", unguarded, ("raise", "drop"))
         require_choice("on_exhausted", on_exhausted, ("stop", "freeze", "raise"))
         require_choice("stage", stage, ("validate", "test"))
