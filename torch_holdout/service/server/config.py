@@ -128,7 +128,7 @@ class FeedbackSection(_Section):
                 verb = "needs" if told else "takes no"
                 raise ValueError(f'mode = "{self.mode}" {verb} {name}')
         if self.mode != "gate" and (self.rule is not None or self.margin is not None):
-            raise ValueError("rule and margin belong to mode = \"gate\"")
+            raise ValueError('rule and margin belong to mode = "gate"')
         if (self.rule == "margin") != (self.margin is not None):
             raise ValueError('rule = "margin" needs margin, and no other rule takes one')
         return self
@@ -177,7 +177,9 @@ class StoreSection(_Section):
     @model_validator(mode="after")
     def _check(self) -> "StoreSection":
         if re.match(r"^[^/]+://[^/@]*:[^/@]*@", self.ledger):
-            raise ValueError("expected a URL without a password: PostgreSQL reads it from ~/.pgpass")
+            raise ValueError(
+                "expected a URL without a password: PostgreSQL reads it from ~/.pgpass"
+            )
         return self
 
 
@@ -240,7 +242,9 @@ class BoardConfig(_Section):
                 raise ValueError("expected names of statistics of a-z, 0-9 and _, at most 40")
             self._check_statistic(statistic)
         if (self.feedback.mode == "sealed") != (self.data.public == 0):
-            raise ValueError('mode = "sealed" and public = 0 need each other: no part gives feedback')
+            raise ValueError(
+                'mode = "sealed" and public = 0 need each other: no part gives feedback'
+            )
         told = self.feedback.mode in ("ladder", "record")
         if told and self.limits.releases is None:
             raise ValueError(f'mode = "{self.feedback.mode}" needs releases and budget in limits')
