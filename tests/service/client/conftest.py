@@ -1,5 +1,7 @@
 """Boards on the loopback; what a client remembers stays in the test's own folder."""
 
+import logging
+
 import numpy as np
 import pytest
 
@@ -27,3 +29,10 @@ def board(token):
     stand_in = BoardStandIn(np.arange(40) % 10)
     yield stand_in
     stand_in.stop()
+
+
+@pytest.fixture
+def quiet_lightning():
+    """Leave out what Lightning says of every Trainer."""
+    for name in ("lightning.pytorch", "pytorch_lightning", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The same predictions are the same bytes, whatever they come as; what a board refuses is not sent."""
+"""The same predictions are the same bytes; what a board would refuse is not sent."""
 
 import hashlib
 import io
@@ -98,7 +98,7 @@ def test_what_a_board_would_refuse_is_refused_here(case):
 @pytest.mark.parametrize("content", [b"", b"text", b"\x93NUMPY\x01\x00", b"PK\x03\x04"])
 def test_a_file_that_is_no_array_is_refused(tmp_path, content):
     (tmp_path / "own.npy").write_bytes(content)
-    with pytest.raises(BoardRefusedError, match="numpy.save"):
+    with pytest.raises(BoardRefusedError, match=r"numpy\.save"):
         upload_of(tmp_path / "own.npy", facts())
 
 
