@@ -58,6 +58,21 @@ class BudgetExhaustedError(HoldoutError):
     """
 
 
+class QuotaExhaustedError(BudgetExhaustedError):
+    """A board has no answer left for an analyst (``scope`` "analyst"), or for any ("board").
+
+    Raised before anything is decided: it says nothing about the submission.
+
+    Example:
+        >>> issubclass(QuotaExhaustedError, BudgetExhaustedError)
+        True
+    """
+
+    def __init__(self, message: str, scope: str = "analyst") -> None:
+        super().__init__(message)
+        self.scope = scope
+
+
 class HoldoutClosedError(HoldoutError):
     """The holdout was closed: its values are public, so nothing more can be asked.
 
@@ -73,6 +88,17 @@ class HoldoutClosedError(HoldoutError):
         torch_holdout.errors.HoldoutClosedError: Expected holdout 'val' to be open, but it was
         closed, for good: ...
     """
+
+
+class BoardClosedError(HoldoutClosedError):
+    """A board was closed: submissions are not answered any more.
+
+    Example:
+        >>> issubclass(BoardClosedError, HoldoutClosedError)
+        True
+    """
+
+    scope = "board"
 
 
 class HoldoutMismatchError(HoldoutError):

@@ -16,7 +16,7 @@ from torch_holdout.errors import (
     PartialPassError,
 )
 
-from support.builders.boards import (
+from support.builders.unlabelled import (
     CLASSES,
     SIZE,
     inputs,

@@ -25,6 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+PUBLIC_FILE, VAULT_FILE = "public.labels", "vault.labels"  # what `board init` writes
 _MOST_BYTES = 1_000_000  # of a board.toml
 _Path = Annotated[Path, Field(strict=False)]  # TOML has text for it
 _Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -232,7 +233,7 @@ class BoardConfig(_Section):
     feedback: FeedbackSection
     limits: LimitsSection
     store: StoreSection
-    server: ServerSection = ServerSection()
+    server: ServerSection = Field(default_factory=ServerSection)
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @model_validator(mode="after")

@@ -20,6 +20,8 @@ class Problem(Enum):
     UNAUTHORISED = ("unauthorised", "No valid token", 401)
     FORBIDDEN = ("forbidden", "Not with this token", 403)
     UNKNOWN = ("unknown", "Not there", 404)
+    METHOD = ("method", "Other method", 405)
+    TIMEOUT = ("timeout", "Too slow", 408)
     CLOSED = ("closed", "Board closed", 409)
     EXHAUSTED_TEAM = ("exhausted-team", "Nothing left for this team", 409)
     EXHAUSTED_BOARD = ("exhausted-board", "Nothing left on this board", 409)
@@ -43,22 +45,24 @@ class Problem(Enum):
 
 
 @final
-class Refused(HoldoutError):
+class RefusedError(HoldoutError):
     """A request that the board refuses; its text depends on the request and on public facts only.
 
     Attributes:
         problem: Which kind.
         detail: What was expected and what to do; never what was sent.
+        retry_after: Seconds after which the same request may be sent again; None if never.
 
     Example:
-        >>> Refused(Problem.SIZE, "Expected at most 10,128 bytes.").as_json()["status"]
+        >>> RefusedError(Problem.SIZE, "Expected at most 10,128 bytes.").as_json()["status"]
         413
     """
 
-    def __init__(self, problem: Problem, detail: str) -> None:
+    def __init__(self, problem: Problem, detail: str, *, retry_after: int | None = None) -> None:
         super().__init__(detail)
         self.problem = problem
         self.detail = detail
+        self.retry_after = retry_after
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that is sent as application/problem+json."""
