@@ -16,6 +16,7 @@ from torch_holdout.errors import (
     PartialPassError,
 )
 
+from support.builders.guarded import IN_A_TRAINER, NAMESPACES, guard_class, package, trainer
 from support.builders.unlabelled import (
     CLASSES,
     SIZE,
@@ -25,7 +26,6 @@ from support.builders.unlabelled import (
     predicting,
     unlabelled,
 )
-from support.builders.guarded import IN_A_TRAINER, NAMESPACES, guard_class, package, trainer
 from support.machines.board_stand_in import standing_in
 
 pytestmark = [*IN_A_TRAINER, pytest.mark.usefixtures("token")]
