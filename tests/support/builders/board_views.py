@@ -90,8 +90,9 @@ def closed():
         row("alpha", 0.8988, 0.011, rank=(1, 2), apart=("beta",), public_value=0.914),
         row("eta"),
     ]
+    results = CERTIFICATE | {"ordering_bracket": 12.2}
     made = view(rows, state="closed", closed_at="2026-12-02T09:30:00+00:00")
-    return replace(made, results={"finalists": []})
+    return replace(made, results=results)
 
 
 def sealed():

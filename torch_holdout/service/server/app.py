@@ -51,9 +51,9 @@ _FINALISTS = {
 }
 
 
-def create_app(board: Board, counters: Counters) -> ASGIApp:
-    """Return the application of one worker."""
-    desk = Desk(board, counters)
+def create_app(board: Board, counters: Counters, *, parent: int | None = None) -> ASGIApp:
+    """Return the application of one worker, which stops without its ``parent`` process."""
+    desk = Desk(board, counters, parent)
     app = FastAPI(
         title=f"torch_holdout: {board.config.board.name}",
         version=torch_holdout.__version__,

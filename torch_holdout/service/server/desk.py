@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -35,10 +34,17 @@ class Desk:
     The board blocks, so it is called in threads: few for uploads, which bounds memory, and others
     for what is only read, which must not wait behind uploads. A call is never abandoned: what was
     begun is committed, whether or not the client is still there.
+
+    Args:
+        board: The board.
+        counters: Where requests are counted.
+        parent: The process that must stop this one; without it this one stops itself. None: the
+            process was started by whoever will stop it.
     """
 
-    def __init__(self, board: Board, counters: Counters) -> None:
+    def __init__(self, board: Board, counters: Counters, parent: int | None = None) -> None:
         self.board = board
+        self._parent = parent
         self.counters = counters
         self.rendered = RenderedViews()
         self.window = RateWindow(board.config.server.requests_per_minute)
@@ -90,13 +96,12 @@ class Desk:
             self.board.close_connections()
 
     async def _beat(self) -> None:
-        parent = os.getppid()
         while True:
             with _logged():
                 await self.read(self._write_events)
                 await self.read(self._look)
-            if os.getppid() != parent and threading.current_thread() is threading.main_thread():
-                signal.raise_signal(signal.SIGTERM)  # nobody is left to stop this worker
+            if self._parent not in (None, os.getppid()):
+                signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(_BEAT_SECONDS)
 
     def _write_events(self) -> None:

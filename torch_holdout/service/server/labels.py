@@ -189,7 +189,7 @@ def _unpacked(config: BoardConfig, path: Path, content: bytes) -> LabelPart:
         digest=hashlib.sha256(content).digest(),
         other=bytes.fromhex(header["vault"] or ""),
         _numbers=np.frombuffer(content, "<i8", size, start),
-        _target=np.frombuffer(content, kind, size, middle),
+        _target=np.frombuffer(content, kind, size, middle).copy(),  # torch wants to own it
     )
 
 

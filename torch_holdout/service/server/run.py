@@ -2,6 +2,7 @@
 
 import copy
 import logging.config
+import os
 import signal
 import socket
 import sys
@@ -50,10 +51,11 @@ _LOG: dict[str, Any] = {
 @final
 @dataclass(frozen=True)
 class Worker:
-    """Makes the application in the process that serves it; sent to workers as two paths."""
+    """Makes the application in the process that serves it; sent to workers, so plain values."""
 
     config: Path
     counters: Path
+    server: int  # the process that started the workers, or serves itself
 
     def __call__(self) -> "ASGIApp":
         """Open the board, and return its application; end the process where that fails."""
@@ -72,7 +74,9 @@ class Worker:
         from torch_holdout.service.server.metrics import Counters
 
         torch.set_num_threads(1)  # uploads are evaluated side by side
-        return create_app(Board.open(read_config(self.config)), Counters(self.counters))
+        parent = None if os.getpid() == self.server else self.server
+        board = Board.open(read_config(self.config))
+        return create_app(board, Counters(self.counters), parent=parent)
 
 
 def serve(path: Path, *, announce: Callable[[str], None] = print) -> None:
@@ -92,7 +96,8 @@ def serve(path: Path, *, announce: Callable[[str], None] = print) -> None:
         logging.config.dictConfig(_LOG)
         serve_admin(Path(folder), admin)
         announce(_announcement(config, listening, admin))
-        _run(_uvicorn(Worker(path.absolute(), Path(folder)), config.server), listening)
+        worker = Worker(path.absolute(), Path(folder), os.getpid())
+        _run(_uvicorn(worker, config.server), listening)
 
 
 def require_transport(server: ServerSection) -> None:
