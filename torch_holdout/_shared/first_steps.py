@@ -17,6 +17,7 @@ With a ledger, the file a guarded run leaves behind:
 With labels that somebody else owns:
   torch-holdout board init board.toml                         host a board that answers teams
   torch-holdout serve board.toml                              put it on the network
+  torch-holdout submit predictions.npy --board URL            ask one, as a team
 
 About the library itself:
   torch-holdout audit                                         what every mechanism leaks, measured

@@ -11,6 +11,7 @@ from torch_holdout._shared.terminal import plainly, print_json
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
 from torch_holdout.service.serve_command import serve
+from torch_holdout.service.submit_command import submit
 
 if TYPE_CHECKING:
     from torch_holdout.service.server.config import BoardConfig
@@ -36,6 +37,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the service's commands to ``torch-holdout``."""
     app.add_typer(board)
     app.command()(serve)
+    app.command()(submit)
 
 
 def _configured(path: Path) -> "BoardConfig":
