@@ -114,7 +114,8 @@ class Board:
         team = _team_of(caller)
         self.require_open()
         predictions = self._accepted(sha, body, media_type)
-        answer = self.holdout.recall(team, sha)
+        kept = self._uploads.has(sha)  # one that is not kept was hardly answered: do not look
+        answer = self.holdout.recall(team, sha) if kept else None
         if answer is None:
             answer = self._answered(team, sha, body, predictions)
         if not self._uploads.has(sha):  # lost, or taken back by another team's refusal meanwhile

@@ -14,7 +14,7 @@ from typing import Any, Protocol, final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import QueuePool
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import reason
@@ -187,17 +187,12 @@ class _SqliteFile:
             connection.commit()
 
     def begin(self, *, reads_only: bool, durable: bool) -> sa.Connection:
-        if self._engine is None:
-            address = f"{self._path.absolute().as_uri()}?mode=rw"
-            self._engine = sqlite_engine(
-                creator=lambda: sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS),
-                poolclass=NullPool,
-            )
-        connection = self._engine.connect()
+        connection = self._opened().connect()
         try:
-            if not durable:  # in WAL mode nothing is damaged by it
-                driver: Any = connection.connection.driver_connection
-                driver.execute("PRAGMA synchronous = NORMAL").close()
+            # Without FULL the last rows may be lost in a power cut; in WAL mode nothing is damaged.
+            level = "FULL" if durable else "NORMAL"
+            driver: Any = connection.connection.driver_connection
+            driver.execute(f"PRAGMA synchronous = {level}").close()
             return _begun(connection.execution_options(reads_only=reads_only))
         except BaseException:
             connection.close()
@@ -206,6 +201,20 @@ class _SqliteFile:
     def end(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
+
+    def _opened(self) -> sa.Engine:
+        """Return the engine; its connections stay open: closing the last one copies the log."""
+        if self._engine is None:
+            address = f"{self._path.absolute().as_uri()}?mode=rw"
+            self._engine = sqlite_engine(
+                creator=lambda: sqlite3.connect(
+                    address, uri=True, timeout=WAIT_SECONDS, check_same_thread=False
+                ),
+                poolclass=QueuePool,
+                pool_size=8,
+                max_overflow=-1,
+            )
+        return self._engine
 
 
 @final
