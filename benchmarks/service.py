@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from _measure import report
+
 from ledger import server as postgres_server
 
 HERE = Path(__file__).resolve().parent
