@@ -8,6 +8,7 @@ beside ``board.db`` stands ``board.service.db``; in PostgreSQL they have a schem
 import contextlib
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -226,6 +227,7 @@ class _PostgresSchema:
         self.address = connections.canonical_address(parameters)
         self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, driver.Error)
         self._engine = connections.pooled_engine(driver, parameters)
+        weakref.finalize(self, connections.end, self._engine, os.getpid())
 
     def make(self) -> None:
         with self.begin(reads_only=False, durable=True) as connection:
