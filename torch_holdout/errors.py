@@ -79,9 +79,12 @@ class QuotaExhaustedError(BudgetExhaustedError):
         spent. Nothing was answered or charged.
     """
 
-    def __init__(self, message: str, scope: str = "analyst") -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", scope: str = "analyst") -> None:
+        super().__init__(message, scope)
         self.scope = scope
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class HoldoutClosedError(HoldoutError):
@@ -210,6 +213,40 @@ class LedgerError(HoldoutError):
         torch_holdout.errors.LedgerError: Expected a ledger file at
         /no/such/folder/holdout.db, but that is not a file. Give the path that is in the
         run's URL after sqlite:///.
+    """
+
+
+class BoardRefusedError(HoldoutError):
+    """A board refuses a request: the token, the layout, the rate; repeating it changes nothing.
+
+    Attributes:
+        problem: Which kind of refusal the board names, e.g. ``"layout"``; empty if none.
+
+    Example:
+        >>> raise BoardRefusedError("Expected another layout.", "layout")
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.BoardRefusedError: Expected another layout.
+    """
+
+    def __init__(self, message: str = "", problem: str = "") -> None:
+        super().__init__(message, problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class BoardUnreachableError(HoldoutError):
+    """A board did not answer; the same request can be repeated, it is charged once.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> th.remote("http://127.0.0.1:9/boards/digits", wait=0).status()
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.BoardUnreachableError: Expected an answer of
+        http://127.0.0.1:9/boards/digits, but ...
     """
 
 

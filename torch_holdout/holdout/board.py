@@ -240,6 +240,10 @@ class BoardHoldout:
             claim=self._claim(answers, answers.bracket(stands.submissions + 1, stands.said)),
         )
 
+    def head(self) -> tuple[str, int, str | None]:
+        """Return chain, number of events and when it was closed: a standing changes with these."""
+        return self._ledger.board_head(self._attached())
+
     def close(self) -> str:
         """Close the board for good, and return when; again, it returns the same."""
         with self._ledger.board(self._attached()) as board:

@@ -244,3 +244,16 @@ class RegisteredHoldout:
     def statistics(self) -> dict[str, Statistic]:
         """The registered statistics, by name."""
         return dict(self._registration.statistics)
+
+    @property
+    def asked_for(self) -> tuple[str, ...]:
+        """The names that a guarded step returns values under: those of all statistics."""
+        return tuple(self._registration.statistics)
+
+    @property
+    def questions_left(self) -> int | None:
+        """None: any number of passes may be asked about; releases are what is counted."""
+        return None
+
+    def require_values(self) -> None:
+        """Raise unless a training's passes are answered: those of a holdout here always are."""
