@@ -132,6 +132,71 @@ def test_twin_that_names_raw_values_is_caught(naming):
     assert not names_raw("th_sealed_runs")
 
 
+SERVICE = PACKAGE / "service"
+
+
+def imported_modules(source):
+    for node in ast.walk(source):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def names_labels(source):
+    """Whether code gets at labels: by import, variable, attribute or argument; prose may."""
+    identifiers = {n.id for n in ast.walk(source) if isinstance(n, ast.Name)}
+    identifiers |= {n.attr for n in ast.walk(source) if isinstance(n, ast.Attribute)}
+    identifiers |= {n.arg for n in ast.walk(source) if isinstance(n, ast.arg | ast.keyword)}
+    identifiers |= {module.split(".")[-1] for module in imported_modules(source)}
+    return any(re.search(r"(^|_)labels$|^Label", str(name)) for name in identifiers)
+
+
+@pytest.mark.parametrize("path", sorted(SERVICE.rglob("*.py")), ids=lambda p: p.name)
+def test_only_the_board_and_its_labels_name_labels(path):
+    if path.name not in ("board.py", "labels.py"):
+        assert not names_labels(tree(path))
+
+
+@pytest.mark.parametrize(
+    "naming",
+    [
+        "from torch_holdout.service.server.labels import read_part",
+        "board._labels",
+        "labels = 1",
+        "f(labels=1)",
+        "part: LabelPart",
+    ],
+)
+def test_twin_that_names_labels_is_caught(naming):
+    assert names_labels(ast.parse(naming))
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_server_and_client_do_not_know_each_other(side):
+    other = "client" if side == "server" else "server"
+    for path in (SERVICE / side).rglob("*.py"):
+        found = [name for name in imported_modules(tree(path)) if f"service.{other}" in name]
+        assert found == [], path
+
+
+def test_no_http_below_the_routes():
+    below = (
+        "board",
+        "labels",
+        "uploads",
+        "view",
+        "closing",
+        "hosting",
+        "tokens",
+        "teams",
+        "schema",
+    )
+    for name in below:
+        modules = imported_modules(tree(SERVICE / "server" / f"{name}.py"))
+        assert not [m for m in modules if m.split(".")[0] in ("fastapi", "starlette", "uvicorn")]
+
+
 def test_bounds_know_no_torch():
     for path in (PACKAGE / "bounds").rglob("*.py"):
         for node in ast.walk(tree(path)):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from torch_holdout._fingerprints.objects import digest as digest
     from torch_holdout.bounds.certificate import Certificate as Certificate
     from torch_holdout.bounds.certificate import Interval as Interval
+    from torch_holdout.errors import BoardClosedError as BoardClosedError
+    from torch_holdout.errors import BoardRefusedError as BoardRefusedError
+    from torch_holdout.errors import BoardUnreachableError as BoardUnreachableError
     from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
     from torch_holdout.errors import HoldoutClosedError as HoldoutClosedError
     from torch_holdout.errors import HoldoutError as HoldoutError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from torch_holdout.errors import IsolationError as IsolationError
     from torch_holdout.errors import LedgerError as LedgerError
     from torch_holdout.errors import PartialPassError as PartialPassError
+    from torch_holdout.errors import QuotaExhaustedError as QuotaExhaustedError
     from torch_holdout.errors import SealedValueError as SealedValueError
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
     from torch_holdout.planning import max_queries as max_queries
     from torch_holdout.planning import plan as plan
     from torch_holdout.planning import required_holdout_size as required_holdout_size
+    from torch_holdout.service.client import remote as remote
     from torch_holdout.statistics import Blockwise as Blockwise
     from torch_holdout.statistics import BoundedMean as BoundedMean
     from torch_holdout.statistics import CrossEntropy as CrossEntropy
@@ -74,8 +79,9 @@ _ROOMS = {
     "_fingerprints.objects": "digest",
     "bounds.certificate": "Certificate Interval",
     "errors": (
-        "BudgetExhaustedError HoldoutClosedError HoldoutError HoldoutMismatchError HoldoutWarning "
-        "InvalidArgumentError IsolationError LedgerError PartialPassError SealedValueError "
+        "BoardClosedError BoardRefusedError BoardUnreachableError BudgetExhaustedError "
+        "HoldoutClosedError HoldoutError HoldoutMismatchError HoldoutWarning InvalidArgumentError "
+        "IsolationError LedgerError PartialPassError QuotaExhaustedError SealedValueError "
         "UnguardedLogError WeightsChangedError"
     ),
     "holdout": (
@@ -87,6 +93,7 @@ _ROOMS = {
         "Thresholdout"
     ),
     "planning": "Plan certificate max_queries plan required_holdout_size",
+    "service.client": "remote",
     "statistics": "Blockwise BoundedMean CrossEntropy GroupedMean LoggedMean Ratio ZeroOne",
     "training": "ReusableHoldoutMetric fixed_subset split",
 }

@@ -12,9 +12,11 @@ import typer
 
 import torch_holdout
 from torch_holdout._shared.files import ledger_url, ledgers_here, writable
+from torch_holdout._shared.first_steps import FIRST_STEPS
 from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
+from torch_holdout.service import commands
 
 app = typer.Typer(
     name="torch-holdout",
@@ -31,27 +33,6 @@ class PurposeOption(str, Enum):
     early_stopping = "early-stopping"
     curve = "curve"
     search = "search"
-
-
-_FIRST_STEPS = """\
-torch-holdout {version}: keep a validation set honest.
-
-First:
-  torch-holdout demo                                          see it work, in under a minute
-  torch-holdout plan --size 10000 --queries 200               what your own holdout is worth
-
-With a ledger, the file a guarded run leaves behind:
-  torch-holdout status {ledger:<38} budget left, and what the values are worth
-  torch-holdout prices {ledger:<38} what the next run would say and be worth
-  torch-holdout report {ledger:<38} all of it as a page for people
-  torch-holdout verify {ledger:<38} whether anything was edited or lost
-  torch-holdout close {ledger:<39} end it for good, and see every value
-
-About the library itself:
-  torch-holdout audit                                         what every mechanism leaks, measured
-
-torch-holdout COMMAND --help explains a command; --install-completion sets up the Tab key.
-"""
 
 
 LedgerPlace = Annotated[
@@ -94,7 +75,7 @@ def _root(
 ) -> None:
     if context.invoked_subcommand is None:
         ledger = next(iter(ledgers_here()), "holdout.db")
-        steps = _FIRST_STEPS.format(version=torch_holdout.__version__, ledger=ledger)
+        steps = FIRST_STEPS.format(version=torch_holdout.__version__, ledger=ledger)
         typer.echo(steps, nl=False)
 
 
@@ -308,15 +289,10 @@ def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
     if as_json:
         print_json(asdict(checked) | {"intact": not checked.findings})
     else:
-        looked = (
-            f"{counted(checked.holdouts, 'holdout')}, "
-            f"{counted(checked.records, 'account')} of training records, "
-            f"{counted(checked.rows, 'row')}, schema version {checked.schema_version}"
-        )
         for finding in checked.findings:
             typer.echo(str(finding))
         verdict = counted(len(checked.findings), "problem") if checked.findings else "intact"
-        typer.echo(f"{checked.ledger}: {verdict} ({looked}).")
+        typer.echo(f"{checked.ledger}: {verdict} ({checked.looked_at}).")
     if checked.findings:
         raise typer.Exit(1)
 
@@ -380,6 +356,9 @@ def audit(
         print_audit(rows)
     if not all(row.right for row in rows):
         raise typer.Exit(1)
+
+
+commands.add_to(app)
 
 
 def main() -> None:

@@ -58,6 +58,35 @@ class BudgetExhaustedError(HoldoutError):
     """
 
 
+class QuotaExhaustedError(BudgetExhaustedError):
+    """A board has no answer left for an analyst (``scope`` "analyst"), or for any ("board").
+
+    Raised before anything is decided: it says nothing about the submission.
+
+    Example:
+        >>> import torch, torch_holdout as th
+        >>> from torch_holdout.holdout.board import BoardHoldout, Feedback
+        >>> board = BoardHoldout(
+        ...     "memory://", name="digits", size=4, statistics={"accuracy": th.ZeroOne()},
+        ...     feedback=Feedback(mode="ladder", baseline=0.25, step=0.25), budget=1, submissions=2)
+        >>> _ = board.add_analyst("alpha", submissions=1, releases=1)
+        >>> for content in ("aa", "bb"):
+        ...     _ = board.submit(
+        ...         "alpha", {"accuracy": torch.ones(4, dtype=torch.bool)}, query=content * 32)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.QuotaExhaustedError: The budget of board 'digits' (1 release) is
+        spent. Nothing was answered or charged.
+    """
+
+    def __init__(self, message: str = "", scope: str = "analyst") -> None:
+        super().__init__(message, scope)
+        self.scope = scope
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class HoldoutClosedError(HoldoutError):
     """The holdout was closed: its values are public, so nothing more can be asked.
 
@@ -73,6 +102,27 @@ class HoldoutClosedError(HoldoutError):
         torch_holdout.errors.HoldoutClosedError: Expected holdout 'val' to be open, but it was
         closed, for good: ...
     """
+
+
+class BoardClosedError(HoldoutClosedError):
+    """A board was closed: submissions are not answered any more.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> from torch_holdout.holdout.board import BoardHoldout, Feedback
+        >>> board = BoardHoldout(
+        ...     "memory://", name="digits", size=4, statistics={"accuracy": th.ZeroOne()},
+        ...     feedback=Feedback(mode="sealed"), budget=0, submissions=2)
+        >>> _ = board.add_analyst("alpha", submissions=1, releases=0)
+        >>> _ = board.close()
+        >>> board.submit("alpha", {}, query="aa" * 32)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.BoardClosedError: Expected board 'digits' to be open, but it was
+        closed, for good. Nothing was answered or charged.
+    """
+
+    scope = "board"
 
 
 class HoldoutMismatchError(HoldoutError):
@@ -163,6 +213,40 @@ class LedgerError(HoldoutError):
         torch_holdout.errors.LedgerError: Expected a ledger file at
         /no/such/folder/holdout.db, but that is not a file. Give the path that is in the
         run's URL after sqlite:///.
+    """
+
+
+class BoardRefusedError(HoldoutError):
+    """A board refuses a request: the token, the layout, the rate; repeating it changes nothing.
+
+    Attributes:
+        problem: Which kind of refusal the board names, e.g. ``"layout"``; empty if none.
+
+    Example:
+        >>> raise BoardRefusedError("Expected another layout.", "layout")
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.BoardRefusedError: Expected another layout.
+    """
+
+    def __init__(self, message: str = "", problem: str = "") -> None:
+        super().__init__(message, problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class BoardUnreachableError(HoldoutError):
+    """A board did not answer; the same request can be repeated, it is charged once.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> th.remote("http://127.0.0.1:9/boards/digits", wait=0).status()
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.BoardUnreachableError: Expected an answer of
+        http://127.0.0.1:9/boards/digits, but ...
     """
 
 

@@ -21,7 +21,11 @@ from support.builders.reports import charged_records
 from support.machines.fuzzing import Draws, Outcomes
 from support.machines.soak import soak
 
-COMMANDS = typer.main.get_command(cli.app).commands
+COMMANDS = {
+    f"{name} {part}".strip(): own
+    for name, command in typer.main.get_command(cli.app).commands.items()
+    for part, own in getattr(command, "commands", {"": command}).items()
+}
 ASSETS = Path(__file__).parents[1] / "assets"
 WORDS = (
     *("", " ", "-", "--", "x", "0", "1", "-1", "5", "50", "200", "0.05", "0.5", "1e-9", "1e400"),
@@ -127,7 +131,7 @@ def argv_of(draws, folder):
     if draws.random() < 0.03:
         return [draws.choice(WORDS) for _ in range(draws.randrange(4))]
     name = draws.choice(sorted(COMMANDS))
-    words, odd = [name], draws.random() < 0.7
+    words, odd = name.split(), draws.random() < 0.7
     for option in COMMANDS[name].params:
         if option.param_type_name == "argument":
             if draws.random() < 0.97:
@@ -195,7 +199,8 @@ def test_every_command_line_ends_with_a_sentence(places, monkeypatch, tmp_path):
             require_sentence(*ended)
             codes[ended[0]] = codes.get(ended[0], 0) + 1
 
-        command = words[0] if words and words[0] in COMMANDS else "(no command)"
+        known = (" ".join(words[:length]) for length in (1, 2))
+        command = next((name for name in known if name in COMMANDS), "(no command)")
         outcomes.run(command, call, about=lambda: f"{number}: {words!r}"[:300])  # noqa: B023
     print(outcomes.summary("the command line", time.perf_counter() - started), f"Codes: {codes}.")
     assert outcomes.findings == []

@@ -9,8 +9,10 @@ _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _READS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS  # a pipe in its place must not wait
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes, *, draft: str = "part") -> None:
     """Write a file with mode 0600 under its name once it is on the disk; make its folder (0700).
+
+    Until then its name ends in ``draft``: another one for each writer, where several may write.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -20,18 +22,18 @@ def write_private(path: Path, content: bytes) -> None:
         b'7'
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=_OWNERS_FOLDER)
-    draft = path.with_name(f"{path.name}.part")
-    draft.unlink(missing_ok=True)
+    unfinished = path.with_name(f"{path.name}.{draft}")
+    unfinished.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
     try:
-        with os.fdopen(os.open(draft, flags, _OWNER_ONLY), "wb") as file:
+        with os.fdopen(os.open(unfinished, flags, _OWNER_ONLY), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+        unfinished.replace(path)
     finally:
         with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 

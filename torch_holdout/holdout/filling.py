@@ -36,7 +36,7 @@ def filled_one(values: Any, empty: Callable[[], SealedSums]) -> SealedSums:
     if isinstance(values, SealedSums):
         return values
     sums = empty()
-    sums.update(*values if _are_arguments(values) else (values,))
+    sums.update(*values if are_arguments(values) else (values,))
     return sums
 
 
@@ -54,7 +54,7 @@ def on_every_rank(action: Callable[[], _Result]) -> _Result:
     return result
 
 
-def _are_arguments(values: Any) -> bool:
+def are_arguments(values: Any) -> bool:
     """Whether a tuple is several arguments, and not one number for each example."""
     numbers = isinstance(values, tuple) and all(each is None or is_number(each) for each in values)
     return isinstance(values, tuple) and not numbers

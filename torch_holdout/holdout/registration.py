@@ -106,11 +106,13 @@ class Registration:
 
     def first_guesses(self) -> dict[str, Fraction]:
         """Return the public first guesses, normalised."""
-        initial = self.mechanism.identity().get("initial") or {}
-        for name, value in initial.items():
+        identity = self.mechanism.identity()
+        key = "baseline" if identity.get("baseline") else "initial"
+        given = identity.get(key) or {}
+        for name, value in given.items():
             statistic = self.statistic(name)
-            require_between(f"initial[{name!r}]", value, statistic.low, statistic.high)
-        return {n: Fraction(self.statistics[n].to_normalised(v)) for n, v in initial.items()}
+            require_between(f"{key}[{name!r}]", value, statistic.low, statistic.high)
+        return {n: Fraction(self.statistics[n].to_normalised(v)) for n, v in given.items()}
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters that the ledger stores and compares."""
@@ -242,3 +244,16 @@ class RegisteredHoldout:
     def statistics(self) -> dict[str, Statistic]:
         """The registered statistics, by name."""
         return dict(self._registration.statistics)
+
+    @property
+    def asked_for(self) -> tuple[str, ...]:
+        """The names that a guarded step returns values under: those of all statistics."""
+        return tuple(self._registration.statistics)
+
+    @property
+    def questions_left(self) -> int | None:
+        """None: any number of passes may be asked about; releases are what is counted."""
+        return None
+
+    def require_values(self) -> None:
+        """Raise unless a training's passes are answered: those of a holdout here always are."""

@@ -13,7 +13,9 @@ import sqlalchemy as sa
 
 from torch_holdout.ledger.chains import canonical, chained, damaged, first_link
 from torch_holdout.ledger.schema import (
+    WITH_BOARDS,
     WITH_SEALED,
+    boards,
     cuts,
     header_end,
     headers,
@@ -98,7 +100,8 @@ def header_problems(connection: sa.Connection, table: sa.Table, account: str) ->
 
 def chain_problems(connection: sa.Connection) -> Iterator[str]:
     """Yield gaps and edits in the chain of headers, and the accounts that are gone."""
-    known = sa.union(sa.select(holdouts.c.account), sa.select(records.c.account))
+    tables = (holdouts, records, *((boards,) if _version(connection) >= WITH_BOARDS else ()))
+    known = sa.union(*(sa.select(table.c.account) for table in tables))
     accounts = set(connection.execute(known).scalars())
     link, before, gone = first_link(""), 0, {}
     for row in connection.execute(sa.select(headers).order_by(headers.c.position)):
@@ -150,8 +153,11 @@ def _content(connection: sa.Connection, table: sa.Table, account: str) -> dict[s
 
 def _with_cuts(connection: sa.Connection) -> bool:
     """Whether the ledger has the table of cuts: one of an older version is only read."""
-    stored = connection.execute(sa.select(ledger.c.schema_version)).scalars().first()
-    return stored is not None and stored >= WITH_SEALED
+    return _version(connection) >= WITH_SEALED
+
+
+def _version(connection: sa.Connection) -> int:
+    return connection.execute(sa.select(ledger.c.schema_version)).scalars().first() or 0
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.checks import require_instance, require_text
 from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.backend import damaged_ledger, now
+from torch_holdout.ledger.boards_ledger import BoardsLedger
 from torch_holdout.ledger.chains import canonical, damaged, first_link, parsed
 from torch_holdout.ledger.headers import covered, has_header
 from torch_holdout.ledger.holdouts import Account, Recorded, Refusal, Summary
@@ -24,7 +25,6 @@ from torch_holdout.ledger.records import Charged, RecordsAccount, RecordsSummary
 from torch_holdout.ledger.registration import StoredRegistration, merged, require_same
 from torch_holdout.ledger.replay import owner_column, require_holdout_fits, require_records_fit
 from torch_holdout.ledger.run_replay import require_runs_fit
-from torch_holdout.ledger.runs_ledger import RunsLedger
 from torch_holdout.ledger.same_data import (
     KnownData,
     data_difference,
@@ -45,7 +45,7 @@ from torch_holdout.ledger.sealed_runs import (
 
 
 @final
-class Ledger(RunsLedger):
+class Ledger(BoardsLedger):
     """The accounts behind one URL.
 
     With ``reads_only`` nothing is changed, not even the file of an older version, and a ledger

@@ -94,7 +94,8 @@ def stored_rows(connection: sa.Connection, table: sa.Table, identity: int) -> It
 
 def owner_column(table: sa.Table) -> sa.Column[Any]:
     """Return the column that names the account of a row."""
-    return table.c.records_id if table is charges else table.c.holdout_id
+    owners = ("holdout_id", "records_id", "board_id")
+    return next(table.c[name] for name in owners if name in table.c)
 
 
 def secret_units(connection: sa.Connection, identity: int) -> set[int]:

@@ -5,9 +5,10 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 6  # charges and their counters are in picos, as accounting has them
+SCHEMA_VERSION = 7  # charges and their counters are in picos, as accounting has them
 WITH_RECORDS, WITH_RUNS, WITH_HEADERS, WITH_SEALED = 2, 3, 4, 5  # the versions that added them
 WITH_SYMBOLS = 6  # events that an account says on request: their prices must be known to be paid
+WITH_BOARDS = 7
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 
@@ -252,6 +253,70 @@ cuts = sa.Table(
     sa.Column("whole", sa.String(64), nullable=False),  # keyed fingerprint of the dataset cut
     sa.Column("cut", sa.String(200), nullable=False),  # how it was cut
 )
+
+# Version 7 added boards: accounts that many analysts ask, each with a quota of its own.
+boards = sa.Table(
+    "th_boards",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("account", sa.String(32), nullable=False, unique=True),
+    sa.Column("name", sa.String(200), nullable=False, unique=True),
+    sa.Column("registration", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.String(64), unique=True),  # NULL: labels are registered by digest
+    sa.Column("budget", sa.Integer, nullable=False),
+    # The rest follows from its events.
+    sa.Column("events", sa.Integer, nullable=False, default=0),
+    sa.Column("submissions", sa.Integer, nullable=False, default=0),
+    sa.Column("releases", sa.Integer, nullable=False, default=0),
+    sa.Column("ones", sa.Integer, nullable=False, default=0),  # flags that said yes
+    sa.Column("zeros", sa.Integer, nullable=False, default=0),
+    sa.Column("rank_nats", sa.Double, nullable=False, default=0.0),  # of the law of records
+    sa.Column("nats", sa.BigInteger, nullable=False, default=0),  # picos of all that was told
+    sa.Column("best", sa.BigInteger),  # on the grid: the record of all analysts
+    sa.Column("closed_at", sa.String(40)),  # NULL while it is open
+    sa.Column("chain", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.String(40), nullable=False),
+    sa.CheckConstraint("releases >= 0 AND releases <= budget", name="th_board_budget_holds"),
+)
+
+analysts = sa.Table(
+    "th_analysts",
+    metadata,
+    sa.Column("board_id", sa.Integer, sa.ForeignKey("th_boards.id"), primary_key=True),
+    sa.Column("analyst", sa.String(200), primary_key=True),
+    sa.Column("added", sa.Integer, nullable=False),  # the event's position
+    sa.Column("max_submissions", sa.Integer, nullable=False),
+    sa.Column("submissions", sa.Integer, nullable=False, default=0),
+    sa.Column("max_releases", sa.Integer, nullable=False),
+    sa.Column("releases", sa.Integer, nullable=False, default=0),
+    sa.Column("best", sa.BigInteger),  # on the grid: its own best release
+    sa.Column("best_at", sa.Integer),  # the event's position
+    sa.Column("incumbent", sa.String(64)),  # the submission that its next one challenges
+    sa.Column("refused", sa.BigInteger, nullable=False, default=0),  # only people read it
+    sa.Column("created_at", sa.String(40), nullable=False),
+    sa.CheckConstraint(
+        "submissions >= 0 AND submissions <= max_submissions", name="th_submissions_hold"
+    ),
+    sa.CheckConstraint("releases >= 0 AND releases <= max_releases", name="th_releases_hold"),
+)
+
+board_events = sa.Table(
+    "th_board_events",
+    metadata,
+    sa.Column("board_id", sa.Integer, sa.ForeignKey("th_boards.id"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(10), nullable=False),  # add, submit, close or judge
+    sa.Column("analyst", sa.String(200)),
+    sa.Column("query", sa.String(64)),
+    sa.Column("number", sa.Integer),  # of the submission, from 1
+    sa.Column("said", sa.BigInteger),  # picos of all that was told before it
+    sa.Column("nats", sa.BigInteger),  # picos of what it told, rounded up
+    sa.Column("detail", sa.Text, nullable=False),  # JSON
+    sa.Column("asked_at", sa.String(40), nullable=False),
+    sa.Column("version", sa.String(80), nullable=False),
+    sa.Column("chain", sa.String(64), nullable=False),
+    sa.UniqueConstraint("board_id", "analyst", "query", name="th_one_submission"),
+)
 ADDED = {
     WITH_RECORDS: (records, charges),
     WITH_RUNS: (runs, refusals),
@@ -266,4 +331,5 @@ ADDED = {
         cuts,
     ),
     WITH_SYMBOLS: (),
+    WITH_BOARDS: (boards, analysts, board_events),
 }

@@ -20,6 +20,7 @@ from torch_holdout.accounting.picos import steps_in_picos
 from torch_holdout.errors import HoldoutError, LedgerError
 from torch_holdout.ledger import schema
 from torch_holdout.ledger.backend import Backend, reason, stored_version
+from torch_holdout.ledger.board_replay import board_problems
 from torch_holdout.ledger.engines import backend_for
 from torch_holdout.ledger.headers import chain_problems, header_problems
 from torch_holdout.ledger.holdouts import Refusal
@@ -75,6 +76,17 @@ class Verification:
     records: int
     rows: int
     findings: list[Finding]
+    boards: int = 0
+
+    @property
+    def looked_at(self) -> str:
+        """How much was read, in words."""
+        boards = f"{counted(self.boards, 'board')}, " if self.boards else ""
+        return (
+            f"{counted(self.holdouts, 'holdout')}, {boards}"
+            f"{counted(self.records, 'account')} of training records, "
+            f"{counted(self.rows, 'row')}, schema version {self.schema_version}"
+        )
 
 
 def verify(url: str) -> Verification:
@@ -118,8 +130,11 @@ class _Reader:
         holdouts = self._accounts(schema.holdouts, [schema.queries, schema.thresholds, *labels])
         with_records = version >= schema.WITH_RECORDS
         records = self._accounts(schema.records, [schema.charges]) if with_records else 0
+        boards = 0
+        if version >= schema.WITH_BOARDS:
+            boards = self._accounts(schema.boards, [schema.board_events, schema.analysts])
         return Verification(
-            self._backend.address, version, holdouts, records, self._seen, self._findings
+            self._backend.address, version, holdouts, records, self._seen, self._findings, boards
         )
 
     def _version(self) -> int:
@@ -150,11 +165,14 @@ class _Reader:
         def read(connection: sa.Connection) -> Iterator[Problem]:
             chosen = sa.select(table).where(table.c.id == identity)
             account = connection.execute(chosen).mappings().one()
-            streamed = connection.execution_options(yield_per=1000)
-            own = self._counted(stored_rows(streamed, rows, identity))
             if self._with_headers:
                 unlike = header_problems(connection, table, account["account"])
                 yield from ((None, problem) for problem in unlike)
+            if table is schema.boards:
+                yield from board_problems(connection, account, self._counted)
+                return
+            streamed = connection.execution_options(yield_per=1000)
+            own = self._counted(stored_rows(streamed, rows, identity))
             if table is schema.holdouts:
                 terms = _Terms(account["registration"])
                 yield from ((None, problem) for problem in terms.problems)

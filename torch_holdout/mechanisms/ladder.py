@@ -1,8 +1,11 @@
 """The Ladder (Blum and Hardt 2015), with a fixed step, with and without noise."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
+from torch_holdout._shared.checks import require_instance, require_number, require_text
 from torch_holdout.mechanisms.base import Decision, Guess, Query, Release
 from torch_holdout.mechanisms.families import ComparesInRounds
 from torch_holdout.mechanisms.rounds import sparse_decision, to_levels
@@ -16,8 +19,9 @@ class Ladder(ComparesInRounds):
     With the holdout's mean :math:`h` and the best published value :math:`g` (better is lower; for
     ``mode="max"`` all signs turn): if :math:`g - h + \mathrm{Lap}(4\sigma) > \eta +
     \mathrm{Lap}(2\sigma)`, publish the better of :math:`g` and :math:`h + \mathrm{Lap}(\sigma)`;
-    else :math:`g` again. The first query is released. After the best model has been seen nothing
-    more is spent.
+    else :math:`g` again. The first query is released, or with a ``baseline`` compared with that:
+    then a useless first model learns "not better" and no value. After the best model has been seen
+    nothing more is spent.
 
     Guarantee:
         Published values never get worse, so b of them can form only :math:`\binom{G+b-1}{b}`
@@ -30,12 +34,16 @@ class Ladder(ComparesInRounds):
     Args:
         step: eta, normalised: how much better a value must be.
         sigma: Scale of the answer noise, normalised; 0 for none: no privacy, counting only.
+        baseline: Public first values to beat, by statistic name, in the user's units; a statistic
+            without one has its first query released.
 
     Example:
         >>> Ladder(step=0.01).epsilon_per_step(units=500)
         inf
         >>> Ladder(step=0.01, sigma=0.002).epsilon_per_step(units=500)
         1.0
+        >>> Ladder(step=0.01, baseline={"val_acc": 0.55}).baseline
+        {'val_acc': 0.55}
     """
 
     kind: ClassVar[str] = "ladder"
@@ -44,17 +52,38 @@ class Ladder(ComparesInRounds):
 
     step: float
     sigma: float = 0.0
+    baseline: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         self._check_distance("step")
+        if self.baseline is None:
+            return
+        require_instance("baseline", self.baseline, Mapping)
+        for name, value in self.baseline.items():
+            require_text("baseline", name)
+            require_number(f"baseline[{name!r}]", value)
+        known = {name: float(value) for name, value in sorted(self.baseline.items())}
+        object.__setattr__(self, "baseline", known or None)
+
+    def __hash__(self) -> int:
+        return hash((self.step, self.sigma, tuple((self.baseline or {}).items())))
+
+    def __repr__(self) -> str:
+        beaten = "" if self.baseline is None else f", baseline={self.baseline}"
+        return f"Ladder(step={self.step}, sigma={self.sigma}{beaten})"
+
+    def identity(self) -> dict[str, Any]:
+        """Return kind and parameters; without a baseline as ledgers had it before there was one."""
+        beaten = {} if self.baseline is None else {"baseline": dict(self.baseline)}
+        return {"kind": self.kind, "step": self.step, "sigma": self.sigma} | beaten
 
     def allows_fresh(self) -> bool:
         """Whether a query may be asked again: no, a worse value could not be published."""
         return False
 
     def guess_for(self, statistic: str, last: Release | None, given: Guess) -> Guess:
-        """Return the best release, which is the last: published values never get worse."""
-        return None if last is None else last.value
+        """Return the best release, which is the last, or the baseline: values never get worse."""
+        return given if last is None else last.value
 
     def guess_distance(self) -> float:
         """Return the step."""
@@ -69,6 +98,9 @@ class Ladder(ComparesInRounds):
         decision = sparse_decision(query, gap, self.step, self.sigma * query.levels)
         if decision.index is None:
             return decision
-        best = int(query.guess * query.grid)  # a release: it lies on the grid
-        better = min(best, decision.index) if sign == 1 else max(best, decision.index)
+        # A release lies on the grid; of a baseline, the first grid point that is no worse.
+        best = query.guess * query.grid
+        better = min(math.floor(best), decision.index)
+        if sign == -1:
+            better = max(math.ceil(best), decision.index)
         return replace(decision, index=better)

@@ -32,6 +32,7 @@ class Statistic(ABC):
     """
 
     needs_order: ClassVar[bool] = False
+    cuts_blocks: ClassVar[bool] = True  # whether the order is needed to cut blocks
     parts: ClassVar[tuple[str, ...]] = ()  # the sums it is made of, where these are several
     low: float
     high: float

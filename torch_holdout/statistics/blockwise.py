@@ -199,12 +199,16 @@ class Blockwise(Statistic):
 
     def total(self, columns: Arguments, resolution: int) -> int:
         """Return the sum of levels over the blocks, from all rows in the dataset's order. Raw."""
+        return int(self.levels(columns, resolution).sum())
+
+    def levels(self, columns: Arguments, resolution: int) -> Tensor:
+        """Return the level of each block, from all rows in the dataset's order. Raw."""
         values = [
             self._value(tuple(_taken(column, block) for column in columns))
             for block in self._cut(len(columns[0]))
         ]
         levels = self._quantise(torch.tensor(values, dtype=torch.float64), resolution)
-        return int(levels.clamp(0, resolution).sum())
+        return levels.clamp(0, resolution)
 
     def _cut(self, size: int) -> Iterable[Tensor]:
         """Return the rows' numbers, block by block; only the seed and the groups decide them."""

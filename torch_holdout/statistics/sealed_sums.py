@@ -191,7 +191,7 @@ class BufferedRows(SealedSums):
 
     def update(self, *arguments: Any, **named: Any) -> None:
         """Keep one batch. Works on any device and reads nothing back."""
-        rows = _checked_rows(arguments, named)
+        rows = checked_rows(arguments, named)
         layout = _layout(rows)
         if not self._rows:
             # Of lists the first row: what others hold is compared with nothing, it is data.
@@ -218,9 +218,10 @@ def _added(total: Tensor | None, batch: Tensor) -> Tensor:
     return batch if total is None else total.to(batch.device) + batch
 
 
-def _checked_rows(
+def checked_rows(
     arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Tensor | list[Any], ...]:
+    """Return the columns of one batch; raise unless all have the same number of rows."""
     arguments = tuple(a if _holds_rows(a) else as_tensor(a) for a in arguments)
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     lists = [a for a in arguments if isinstance(a, list | tuple)]

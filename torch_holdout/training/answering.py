@@ -34,7 +34,8 @@ class LiveCourse:
         }
 
     def set_up(self, guard: Guarding, trainer: Any, *, fits: bool) -> None:
-        """Check that a fit has releases."""
+        """Check that passes are answered with values, and that a fit has releases."""
+        guard.holdout.require_values()
         if fits:
             require_releases_left(guard.holdout)
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this

@@ -20,6 +20,7 @@ from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.known_data import has_fingerprint, known_data, learn_data
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.ledger.same_data import SPLIT_ONCE, compared_share, much
 from torch_holdout.training.data_reading import (
     Reading,
@@ -34,7 +35,7 @@ _DUPLICATES = 0.01  # of another loader's records may be in the holdout by chanc
 _OFF = "check_data=False turns this comparison off. Nothing was charged."
 
 _log = logging.getLogger("torch_holdout")
-Refusal = Callable[[ReusableHoldout, int, int], InvalidArgumentError]
+Refusal = Callable[[Door, int, int], InvalidArgumentError]
 Others = list[tuple[Any, Refusal]]  # datasets with none of the holdout's records, or this is raised
 # What was compared in this process: weak references to datasets by account and their ids.
 _compared: dict[tuple[Any, ...], list["weakref.ref[Any]"]] = {}
@@ -49,7 +50,7 @@ class DataCheck:
         check_data: Whether records are read; subsets of one dataset are always compared.
     """
 
-    def __init__(self, holdout: ReusableHoldout, *, check_data: bool) -> None:
+    def __init__(self, holdout: Door, *, check_data: bool) -> None:
         self._holdout = holdout
         self._check_data = check_data
         self._held: list[list[Any]] = []  # what was compared and has no weak references
@@ -84,21 +85,26 @@ class DataCheck:
     def _compare(self, dataset: Any, others: Others) -> None:
         for other, refusal in others:
             require_other_records(self._holdout, dataset, other, refusal)
-        if not self._check_data:
-            return
+        holdout = self._holdout
+        if not self._check_data or not isinstance(holdout, ReusableHoldout):
+            return  # a board's account is elsewhere
         try:
             reading = read(dataset)
-            compare_with_account(self._holdout, reading)
+            compare_with_account(holdout, reading)
         except UnreadableDataError as reason:
-            self._say(f"The loader's dataset was not compared with the account: {reason}")
+            # Users who have registered a fingerprint count on the comparison.
+            level = logging.WARNING if has_fingerprint(holdout) else logging.INFO
+            self._say(f"The loader's dataset was not compared with the account: {reason}", level)
             return
         for other, refusal in others:
             if common_indices_or_none(dataset, other) is None:
-                self._compare_other(reading, other, refusal)
+                self._compare_other(holdout, reading, other, refusal)
 
-    def _compare_other(self, reading: Reading, other: Any, refusal: Refusal) -> None:
+    def _compare_other(
+        self, holdout: ReusableHoldout, reading: Reading, other: Any, refusal: Refusal
+    ) -> None:
         try:
-            require_other_hashes(self._holdout, reading, read(other), refusal)
+            require_other_hashes(holdout, reading, read(other), refusal)
         except UnreadableDataError as reason:
             # Whatever is shown of the holdout's records would publish its mean.
             whose = "Another"
@@ -107,10 +113,7 @@ class DataCheck:
             what = f"{whose} dataset was not compared with the holdout's: {reason}"
             self._say(what, logging.WARNING)
 
-    def _say(self, what: str, level: int | None = None) -> None:
-        # Users who have registered a fingerprint count on the comparison.
-        if level is None:
-            level = logging.WARNING if has_fingerprint(self._holdout) else logging.INFO
+    def _say(self, what: str, level: int) -> None:
         _log.log(level, "Holdout %r: %s.", self._holdout.name, what)
 
     def _seen(self, key: tuple[Any, ...], datasets: list[Any]) -> bool:
@@ -192,9 +195,7 @@ def _meet_other_data(holdout: ReusableHoldout, reading: Reading, common: Common)
     )
 
 
-def require_other_records(
-    holdout: ReusableHoldout, dataset: Any, other: Any, refusal: Refusal
-) -> None:
+def require_other_records(holdout: Door, dataset: Any, other: Any, refusal: Refusal) -> None:
     """Raise if another loader has the holdout's dataset, or takes records from the same one."""
     if dataset is None or other is None:
         return
@@ -228,7 +229,7 @@ def common_indices_or_none(dataset: Any, other: Any) -> int | None:
         return len(other) if dataset is other and hasattr(other, "__len__") else None
 
 
-def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+def _own_guess(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Expected `guess_dataloaders` with other records than the holdout {holdout.name!r}, but "
         f"{shared:,} of {records:,} are the holdout's own: the holdout as its own guess publishes "
@@ -238,7 +239,7 @@ def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidAr
     )
 
 
-def _displayed(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+def _displayed(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Expected `public_dataloaders` with other records than the holdout {holdout.name!r}, but "
         f"{shared:,} of {records:,} are the holdout's own: whatever is logged for them shows the "

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, final
 
 from torch_holdout.errors import HoldoutError, UnguardedLogError
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.training.metric import ReusableHoldoutMetric
 
 _log = logging.getLogger("torch_holdout")
@@ -23,7 +23,7 @@ class Display:
         holdouts: Those of all guards; without a sealed one nothing is said.
     """
 
-    def __init__(self, trainer: Any, holdouts: Iterable[ReusableHoldout]) -> None:
+    def __init__(self, trainer: Any, holdouts: Iterable[Door]) -> None:
         sealed = [holdout for holdout in holdouts if not holdout.mechanism.shows_values]
         self._trainer = trainer
         self._names = {name for holdout in sealed for name in holdout.statistics}

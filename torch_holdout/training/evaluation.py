@@ -8,8 +8,8 @@ from torch import nn
 from torch_holdout._fingerprints.weights import WeightsFingerprint, is_sharded, weights_fingerprint
 from torch_holdout._shared.distributed import share_of
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.passes import Passed
+from torch_holdout.holdout.protocol import Accumulator, Door
 from torch_holdout.holdout.queries import require_eval
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run import Run
@@ -29,7 +29,7 @@ class Evaluation:
 
     def __init__(
         self,
-        holdout: ReusableHoldout,
+        holdout: Door,
         model: nn.Module,
         *,
         version: str,
@@ -47,9 +47,9 @@ class Evaluation:
         self._step = step
         self._batches = 0
         self._sums = {
-            name: holdout.accumulator(name, rank=rank, world=world) for name in holdout.statistics
+            name: holdout.accumulator(name, rank=rank, world=world) for name in holdout.asked_for
         }
-        self._guesses: dict[str, SealedSums] = {}
+        self._guesses: dict[str, Accumulator] = {}
         self._weights: WeightsFingerprint | None = None
         self._sharded = is_sharded(model)
         self._share = share_of(holdout.size, rank, world)
@@ -110,11 +110,15 @@ class Evaluation:
 
     def passed(self, run: Run, step: str) -> Passed:
         """Make a pass of a sealed run, with every statistic."""
-        return run._passed(self._sums, self._query(), step)
+        return run._passed(self._sealed_sums(), self._query(), step)
 
     def recall(self, run: Run) -> None:
         """Raise unless a sealed run has evaluated these weights."""
-        run._recall(self._sums, self._query())
+        run._recall(self._sealed_sums(), self._query())
+
+    def _sealed_sums(self) -> dict[str, SealedSums]:
+        # What is kept until closing is kept in this process.
+        return {n: sums for n, sums in self._sums.items() if isinstance(sums, SealedSums)}
 
     def _query(self) -> str | WeightsFingerprint:
         if self._sharded and self._weights is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch_holdout._shared.checks import (
     require_choice,
@@ -13,7 +13,7 @@ from torch_holdout._shared.checks import (
 from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import require_door
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run_results import Outcome
 from torch_holdout.holdout.runs import current_run, named_run
@@ -51,6 +51,11 @@ from torch_holdout.training.session import GuardSession
 from torch_holdout.training.stopping import SealedCourse
 from torch_holdout.training.stopping_advice import say_why_stopped, stopping_advice
 
+if TYPE_CHECKING:  # a command line builds a holdout of this process; code may bring any door
+    from torch_holdout.holdout.protocol import Door as Holdout
+else:
+    from torch_holdout.holdout.door import ReusableHoldout as Holdout
+
 Course = LiveCourse | SealedCourse
 
 
@@ -64,7 +69,7 @@ class HoldoutGuardHooks(PassHooks):
 
     def __init__(
         self,
-        holdout: ReusableHoldout,
+        holdout: Holdout,
         guess_dataloaders: Any = None,
         unguarded: Literal["raise", "drop"] = "raise",
         public: Sequence[str] = (),
@@ -147,7 +152,7 @@ class HoldoutGuardHooks(PassHooks):
         """
         super().__init__()
         guess_dataloaders, stop = plain(guess_dataloaders), plain(stop)
-        require_instance("holdout", holdout, ReusableHoldout)
+        require_door("holdout", holdout)
         require_choice("unguarded", unguarded, ("raise", "drop"))
         require_choice("on_exhausted", on_exhausted, ("stop", "freeze", "raise"))
         require_choice("stage", stage, ("validate", "test"))

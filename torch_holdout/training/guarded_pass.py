@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout.errors import HoldoutWarning
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.training.data_check import DataCheck
 from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.first_look.first_batches import FirstBatches
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class PassHooks:
     """What happens between the start of a pass and its end; the base of ``HoldoutGuardHooks``."""
 
-    holdout: ReusableHoldout
+    holdout: Door
     guess_dataloaders: Any
     unguarded: Literal["raise", "drop"]
     public: tuple[str, ...]

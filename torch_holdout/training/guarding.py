@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.holdout.results import Answer
 
 
@@ -25,10 +25,13 @@ class Watching(Protocol):
 class Guarding(Watching, Protocol):
     """A guard as the course of its run knows it."""
 
-    holdout: ReusableHoldout
     answers: dict[str, Answer]
     prog_bar: bool
     dataloader_idx: int
+
+    @property
+    def holdout(self) -> Door:
+        """The account, or the board, that it asks."""
 
     @property
     def on_exhausted(self) -> str:

@@ -10,7 +10,7 @@ from torch_holdout._noise.fixed import fixed_permutation
 from torch_holdout._shared.checks import plain_whole, require_length, require_whole
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.training.requirements import listed
 
 
@@ -32,7 +32,7 @@ def fixed_subset(dataset: Dataset[Any], size: int, seed: int) -> Subset[Any]:
     return Subset(dataset, fixed_permutation(total, seed)[:size].tolist())
 
 
-def require_guesses(holdout: ReusableHoldout, loaders: Any) -> None:
+def require_guesses(holdout: Door, loaders: Any) -> None:
     """Raise unless a mechanism that compares with training values has usable loaders for them."""
     for loader in () if loaders is None else listed(loaders):
         if not isinstance(loader, Iterable) or isinstance(loader, Iterator | dict | str):
@@ -54,9 +54,7 @@ def require_guesses(holdout: ReusableHoldout, loaders: Any) -> None:
         )
 
 
-def guess_batches(
-    trainer: Any, holdout: ReusableHoldout, loaders: Any
-) -> Iterator[tuple[Any, bool]]:
+def guess_batches(trainer: Any, holdout: Door, loaders: Any) -> Iterator[tuple[Any, bool]]:
     """Yield this rank's batches of training examples, as Lightning would hand them over.
 
     With each comes whether its values count. Where the last round does not give every rank a batch,

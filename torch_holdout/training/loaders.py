@@ -24,7 +24,7 @@ from torch_holdout._noise.generators import lent_generators
 from torch_holdout._shared.distributed import rank_and_world, share_of
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, PartialPassError
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.statistics import LoggedMean
 from torch_holdout.statistics.logged_mean import other_batches
 from torch_holdout.training.data_reading import origins
@@ -58,7 +58,7 @@ class HoldoutLoader:
         'val', each once, but its loader has drop_last=True and leaves out the last 10. ...
     """
 
-    def __init__(self, loader: Any, holdout: ReusableHoldout) -> None:
+    def __init__(self, loader: Any, holdout: Door) -> None:
         self.loader = loader
         self._holdout = holdout
         self._examples: int | None = None  # that this process reads, if the loader tells

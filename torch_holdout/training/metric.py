@@ -26,11 +26,10 @@ from torch_holdout.errors import (
     HoldoutWarning,
     PartialPassError,
 )
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Accumulator, Door, require_door
 from torch_holdout.holdout.queries import require_eval
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run import Run
-from torch_holdout.statistics import SealedSums
 from torch_holdout.training.first_look.marking import Look, is_marked
 from torch_holdout.training.requirements import budget_spent, require_run
 
@@ -90,7 +89,7 @@ class ReusableHoldoutMetric(Metric):
 
     def __init__(
         self,
-        holdout: ReusableHoldout,
+        holdout: Door,
         name: str,
         *,
         model: nn.Module | None = None,
@@ -99,7 +98,7 @@ class ReusableHoldoutMetric(Metric):
         run: Run | None = None,
     ) -> None:
         super().__init__(sync_on_compute=False)
-        require_instance("holdout", holdout, ReusableHoldout)
+        require_door("holdout", holdout)
         require_instance("version", version, str)
         require_choice("on_exhausted", on_exhausted, ("raise", "freeze"))
         if model is not None:
@@ -116,8 +115,8 @@ class ReusableHoldoutMetric(Metric):
         self._start_pass()
 
     def _start_pass(self) -> None:
-        self._sums: SealedSums | None = None
-        self._guess: SealedSums | None = None
+        self._sums: Accumulator | None = None
+        self._guess: Accumulator | None = None
         self._seen_weights: WeightsFingerprint | None = None
         self._cycle = fresh_secret(16).hex()
         self._resampled = False
@@ -200,7 +199,7 @@ class ReusableHoldoutMetric(Metric):
         if "_last" not in state and self.answer is not None:  # a pickle of an older version
             self._last = self.answer.value
 
-    def _new_sums(self) -> SealedSums:
+    def _new_sums(self) -> Accumulator:
         # Not made with the metric: the process group may come later.
         rank, world = rank_and_world()
         return self.holdout.accumulator(self.statistic_name, rank=rank, world=world)
@@ -236,7 +235,7 @@ class ReusableHoldoutMetric(Metric):
         _last_pass.problem = None
         return answer.value
 
-    def _answered(self, sums: SealedSums) -> Answer:
+    def _answered(self, sums: Accumulator) -> Answer:
         name, query = self.statistic_name, self._query()
         if self._run is None:
             return self.holdout.release(name, sums, query=query, guess=self._guess)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name
 from torch_holdout.training.requirements import BUDGET_IN_BAR
@@ -53,7 +53,7 @@ class Published(Metric):
 def publish(
     trainer: Any,
     session: GuardSession,
-    holdout: ReusableHoldout,
+    holdout: Door,
     answers: Mapping[str, Answer],
     last: Mapping[str, float],
     *,
@@ -80,7 +80,7 @@ def publish(
 
 
 def publish_sealed(
-    trainer: Any, session: GuardSession, holdout: ReusableHoldout, counts: "SealedCounts", bar: bool
+    trainer: Any, session: GuardSession, holdout: Door, counts: "SealedCounts", bar: bool
 ) -> None:
     """Log how many evaluations a sealed run has made, and what it has said: no more is public.
 
@@ -117,7 +117,7 @@ def send(session: GuardSession, name: str, value: float, *, bar: bool = False) -
     )
 
 
-def stop_if_spent(trainer: Any, holdout: ReusableHoldout, answers: Mapping[str, Answer]) -> None:
+def stop_if_spent(trainer: Any, holdout: Door, answers: Mapping[str, Answer]) -> None:
     """Stop a fit whose holdout has no releases left, and say so."""
     if budget_left(answers) or trainer.state.fn != "fit":
         return

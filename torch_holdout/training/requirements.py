@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import RandomSampler
 
@@ -11,6 +11,7 @@ from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.holdout.run import Run
 from torch_holdout.statistics import Statistic
 
@@ -120,15 +121,19 @@ def shuffles(loader: Any) -> bool:
 
 def require_in_order(loader: Any, statistics: Mapping[str, Statistic]) -> None:
     """Raise if a loader shuffles although blocks are cut by the examples' numbers."""
-    blockwise = [name for name, statistic in statistics.items() if statistic.needs_order]
-    if blockwise and shuffles(loader):
+    ordered = {name: each for name, each in statistics.items() if each.needs_order}
+    if ordered and shuffles(loader):
+        blocks = all(statistic.cuts_blocks for statistic in ordered.values())
+        reason = f"the blocks of {list(ordered)} are cut by the examples' numbers"
+        if not blocks:
+            reason = f"the rows of {list(ordered)} are told apart by their places"
         raise InvalidArgumentError(
-            f"Expected a holdout loader that keeps the order, because the blocks of {blockwise} "
-            f"are cut by the examples' numbers, but it shuffles. Use shuffle=False."
+            f"Expected a holdout loader that keeps the order, because {reason}, but it shuffles. "
+            f"Use shuffle=False."
         )
 
 
-def require_releases_left(holdout: ReusableHoldout) -> None:
+def require_releases_left(holdout: Door) -> None:
     """Raise if the budget is spent before a fit begins."""
     if holdout.exhausted:
         raise BudgetExhaustedError(
@@ -138,7 +143,13 @@ def require_releases_left(holdout: ReusableHoldout) -> None:
         )
 
 
-def budget_spent(holdout: ReusableHoldout) -> str:
+def in_this_process(holdout: Door) -> ReusableHoldout:
+    """Return a holdout whose ledger is opened here; raise for a board in another process."""
+    require_instance("holdout", holdout, ReusableHoldout)
+    return cast(ReusableHoldout, holdout)
+
+
+def budget_spent(holdout: Door) -> str:
     """Return the clause that begins every message about a spent budget."""
     unit = "release" if holdout.mechanism.shows_values else "run"
     return f"The budget of holdout {holdout.name!r} ({counted(holdout.budget, unit)}) is spent"
@@ -174,7 +185,7 @@ def listed(loaders: Any) -> Iterable[Any]:
     return loaders if isinstance(loaders, list | tuple) else [loaders]
 
 
-def require_run(holdout: ReusableHoldout, run: Run | None) -> None:
+def require_run(holdout: Door, run: Run | None) -> None:
     """Raise unless a metric of a sealed holdout has a run of it, and of another none."""
     if run is not None:
         require_instance("run", run, Run)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, final
 
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.training.loaders import HoldoutLoader
 
 _Part = TypeVar("_Part")
@@ -25,7 +25,7 @@ class GuardedRun:
         index: Which of the stage's loaders is the holdout.
     """
 
-    def __init__(self, trainer: Any, holdout: ReusableHoldout, stage: str, index: int) -> None:
+    def __init__(self, trainer: Any, holdout: Door, stage: str, index: int) -> None:
         self.trainer = trainer
         self.loader: HoldoutLoader | None = None
         self.asked = False
@@ -66,7 +66,10 @@ class GuardedRun:
         trainer, holdout = self.trainer, self._holdout
         planned, mechanism = planned_validations(trainer), holdout.mechanism
         spends = mechanism.shows_values and mechanism.guess_rule is None  # guesses are free
-        if planned is None or not spends or not trainer.is_global_zero:
+        if planned is None or not trainer.is_global_zero:
+            return
+        self._warn_of_few_questions(planned)
+        if not spends:
             return
         left = holdout.budget_left
         if planned * len(holdout.statistics) > left:
@@ -78,6 +81,18 @@ class GuardedRun:
                 counted(left, "release"),
                 counted(planned, "validation"),
                 ", ".join(holdout.statistics),
+            )
+
+    def _warn_of_few_questions(self, planned: int) -> None:
+        """Log it if a board takes fewer submissions than a fit has validations."""
+        left = self._holdout.questions_left
+        if left is not None and planned > left:
+            _log.warning(
+                "Board %r takes %s more from this team, but this fit plans %s, each of which is "
+                "one unless its predictions were submitted before. Validate less often.",
+                self._holdout.name,
+                counted(left, "submission"),
+                counted(planned, "validation"),
             )
 
     def _why_never_asked(self) -> str | None:
@@ -112,7 +127,7 @@ def set_up(part: _Part | None) -> _Part:
     return part
 
 
-def require_idle(current: GuardedRun | None, holdout: ReusableHoldout) -> None:
+def require_idle(current: GuardedRun | None, holdout: Door) -> None:
     """Raise if a guard is still in another run."""
     if current is not None:
         raise InvalidArgumentError(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch_holdout._shared.checks import require_instance, shown
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.holdout.run_results import Outcome
 from torch_holdout.mechanisms import Patience
 
@@ -36,7 +36,7 @@ LIGHTNING = Words()
 
 
 def require_sealed_arguments(
-    holdout: ReusableHoldout,
+    holdout: Door,
     *,
     stop: Patience | None,
     keep: Any,
@@ -81,15 +81,13 @@ def require_sealed_arguments(
         )
 
 
-def sealed_keys(holdout: ReusableHoldout, loader: int) -> set[str]:
+def sealed_keys(holdout: Door, loader: int) -> set[str]:
     """Return the names under which Lightning would know a sealed statistic."""
     forms = ("{}", "{}_epoch", "{}_step", f"{{}}/dataloader_idx_{loader}")
     return {form.format(name) for name in holdout.statistics for form in forms}
 
 
-def require_no_watchers(
-    callbacks: Iterable[Any], holdout: ReusableHoldout, loader: int = 0
-) -> None:
+def require_no_watchers(callbacks: Iterable[Any], holdout: Door, loader: int = 0) -> None:
     """Raise if a callback reads a sealed statistic: there is no value under its name."""
     names = sealed_keys(holdout, loader)
     for callback in callbacks:
@@ -103,7 +101,7 @@ def require_no_watchers(
             )
 
 
-def require_no_plateaus(trainer: Any, holdout: ReusableHoldout, loader: int = 0) -> None:
+def require_no_plateaus(trainer: Any, holdout: Door, loader: int = 0) -> None:
     """Raise if a scheduler reads a sealed statistic; schedulers are known when a fit starts."""
     names = sealed_keys(holdout, loader)
     for config in getattr(trainer.strategy, "lr_scheduler_configs", ()):
@@ -161,7 +159,7 @@ def require_one_restorer(guards: Iterable[Any]) -> None:
         )
 
 
-def no_run_to_validate(holdout: ReusableHoldout, words: Words = LIGHTNING) -> HoldoutError:
+def no_run_to_validate(holdout: Door, words: Words = LIGHTNING) -> HoldoutError:
     """Return the error for an evaluation outside a run."""
     return HoldoutError(
         f"Expected {words.validate} on weights that {words.fit} has evaluated before, but it "
@@ -208,7 +206,7 @@ def _watched(callback: Any) -> set[str]:
     return watched
 
 
-def _instead(callback: Any, name: str, holdout: ReusableHoldout) -> str:
+def _instead(callback: Any, name: str, holdout: Door) -> str:
     patience = getattr(callback, "patience", None)
     if isinstance(patience, int):
         statistic = name if name in holdout.statistics else next(iter(holdout.statistics))

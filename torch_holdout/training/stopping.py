@@ -26,7 +26,7 @@ from torch_holdout.training.best_weights import (
 from torch_holdout.training.evaluation import Evaluation
 from torch_holdout.training.guarding import Guarding
 from torch_holdout.training.publishing import SealedCounts, publish_sealed
-from torch_holdout.training.requirements import require_one_process
+from torch_holdout.training.requirements import in_this_process, require_one_process
 from torch_holdout.training.runs import planned_validations
 from torch_holdout.training.sealed_checks import (
     LIGHTNING,
@@ -240,7 +240,7 @@ class SealedCourse:
         """Make the run of this fit, or go on with that of the checkpoint; begun with a pass."""
         if not self._due:
             return
-        holdout, stop, name = guard.holdout, self._stop, guard._label()
+        holdout, stop, name = in_this_process(guard.holdout), self._stop, guard._label()
         best = next(iter(holdout.statistics)) if stop is None else None
         if (trial := current_trial(holdout.account)) is not None:
             best = trial.best if stop is None and trial.best is not None else best

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch_holdout._shared.text import counted
-from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 
 _log = logging.getLogger("torch_holdout")
 
 
-def stopping_advice(trainer: Any, holdout: ReusableHoldout) -> list[str]:
+def stopping_advice(trainer: Any, holdout: Door) -> list[str]:
     """Return why an ``EarlyStopping`` on a guarded value would ignore releases or stop too early.
 
     A guarded value stays as it is until the holdout is more than threshold times range away (for a
@@ -54,7 +54,7 @@ def stopping_advice(trainer: Any, holdout: ReusableHoldout) -> list[str]:
     return advice
 
 
-def say_why_stopped(trainer: Any, holdout: ReusableHoldout) -> None:
+def say_why_stopped(trainer: Any, holdout: Door) -> None:
     """Log which ``EarlyStopping`` ended a fit on a guarded value, and what that value can show."""
     if not trainer.is_global_zero:
         return
@@ -72,7 +72,7 @@ def say_why_stopped(trainer: Any, holdout: ReusableHoldout) -> None:
             )
 
 
-def _on_guarded(trainer: Any, holdout: ReusableHoldout) -> Iterator[tuple[Any, float]]:
+def _on_guarded(trainer: Any, holdout: Door) -> Iterator[tuple[Any, float]]:
     """Yield each ``EarlyStopping`` on a guarded value, with the smallest change that shows."""
     if not holdout.mechanism.shows_values or holdout.mechanism.guess_rule is None:
         return

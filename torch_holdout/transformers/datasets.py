@@ -7,6 +7,7 @@ from torch_holdout._shared.distributed import on_first_rank, rank_and_world
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.holdout.door import ReusableHoldout
+from torch_holdout.holdout.protocol import Door
 from torch_holdout.training.data_check import DataCheck, Others, common_indices_or_none
 from torch_holdout.training.data_reading import UnreadableDataError, read
 
@@ -70,7 +71,7 @@ class HoldoutData:
         self._apart.append(dataset)
 
     def _compare(self, dataset: Any, what: str) -> None:
-        def refusal(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+        def refusal(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
             reason = f"{shared:,} of {records:,} records are the holdout's own"
             return InvalidArgumentError(str(_raw(holdout, what, reason)))
 
@@ -88,7 +89,7 @@ class HoldoutData:
             ) from None
 
 
-def _raw(holdout: ReusableHoldout, what: str, reason: str) -> UnguardedLogError:
+def _raw(holdout: Door, what: str, reason: str) -> UnguardedLogError:
     return UnguardedLogError(
         f"Expected {what} on other data than the holdout {holdout.name!r}, but {reason}: raw "
         f"predictions and metrics of the holdout would get out. trainer.evaluate() without a "
@@ -96,7 +97,7 @@ def _raw(holdout: ReusableHoldout, what: str, reason: str) -> UnguardedLogError:
     )
 
 
-def _displayed(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+def _displayed(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Expected sets in `public_eval` with other records than the holdout {holdout.name!r}, but "
         f"{shared:,} of {records:,} are the holdout's own: whatever is logged for them shows the "
@@ -105,7 +106,7 @@ def _displayed(holdout: ReusableHoldout, shared: int, records: int) -> InvalidAr
     )
 
 
-def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+def _own_guess(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Expected `guess_dataset` with other records than the holdout {holdout.name!r}, but "
         f"{shared:,} of {records:,} are the holdout's own: the holdout as its own guess publishes "
@@ -114,7 +115,7 @@ def _own_guess(holdout: ReusableHoldout, shared: int, records: int) -> InvalidAr
     )
 
 
-def _trained_on(holdout: ReusableHoldout, shared: int, records: int) -> InvalidArgumentError:
+def _trained_on(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Expected `train_dataset` with other records than the holdout {holdout.name!r}, but "
         f"{shared:,} of {records:,} are the holdout's own: values on records that were trained on "

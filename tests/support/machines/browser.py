@@ -94,6 +94,28 @@ def problems(browser, path, *, width, theme, charts, picture=None):
     return found
 
 
+def served_problems(browser, url, *, width, theme, script=True, picture=None, headers=None):
+    """Open a page that a server sends; list what is wrong, requests to elsewhere included."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=theme, java_script_enabled=script,
+        extra_http_headers=headers or {},
+    )  # fmt: skip
+    origin, found, asked = "/".join(url.split("/")[:3]), [], []
+    try:
+        tab = context.new_page()
+        tab.on("console", lambda message: found.append(f"console: {message.text}"))
+        tab.on("pageerror", lambda error: found.append(f"page error: {error}"))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(url, wait_until="networkidle")
+        found += [f"request: {to}" for to in asked if not to.startswith(f"{origin}/")]
+        found += _layout_problems(tab, width, charts=0)
+        if picture is not None:
+            tab.screenshot(path=picture, full_page=True)
+    finally:
+        context.close()
+    return found
+
+
 def _layout_problems(tab, width, charts):
     if (over := tab.evaluate(OVERFLOW)) > 0:
         yield f"wider than the window by {over} px"

@@ -1,0 +1,100 @@
+"""Errors are no oracle: with other labels every answer to a bad upload has the same bytes."""
+
+import hashlib
+import io
+import json
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from torch_holdout.service.server import hosting
+from torch_holdout.service.server.app import create_app
+from torch_holdout.service.server.board import Board
+from torch_holdout.service.server.metrics import Counters
+
+from support.builders import boards
+
+NPY = "application/x-npy"
+
+
+def bad_uploads(target):
+    """Uploads that must be refused, each near a good one."""
+    good = boards.guesses(700, target)
+    stream = io.BytesIO()
+    np.savez(stream, good)
+    objects = io.BytesIO()
+    np.save(objects, np.array([None, {}], dtype=object), allow_pickle=True)
+    huge = boards.npy(good).replace(b"(1000,)", b"(9999999999999,)", 1)
+    outside = good.copy()
+    outside[-1] = 10
+    return {
+        "nothing": b"",
+        "too large": boards.npy(np.zeros(2000, dtype="int64")),
+        "text": b"0,1,2\n" * 20,
+        "one row fewer": boards.npy(good[:-1]),
+        "one row more": boards.npy(np.append(good, good[0])),
+        "a column": boards.npy(good[:, None]),
+        "floats": boards.npy(good.astype(float)),
+        "a class that is none": boards.npy(outside),
+        "negative": boards.npy(good.astype("int8") - 1),
+        "a zip": stream.getvalue(),
+        "objects": objects.getvalue(),
+        "a claim of 10^13 rows": huge,
+        "cut": boards.npy(good)[:-1],
+        "longer": boards.npy(good) + b"\0",
+        "big-endian": boards.npy(good.astype(">i8")),
+        "fortran": boards.npy(np.asfortranarray(np.stack([good, good]))),
+        "version 3": boards.npy(good).replace(b"\x93NUMPY\x01", b"\x93NUMPY\x03", 1),
+    }
+
+
+@pytest.fixture(scope="module")
+def swapped(tmp_path_factory):
+    """Two boards that differ in their labels only; a client and a token for each."""
+    made = []
+    for seed in (0, 1):
+        folder = tmp_path_factory.mktemp(f"board{seed}")
+        config = boards.configured(
+            folder, boards.digits(seed=seed), server="[server]\nrequests_per_minute = 1000"
+        )
+        hosting.initialise(config)
+        token = hosting.add_team(config, "alpha")
+        app = create_app(Board.open(config), Counters(tmp_path_factory.mktemp("counters")))
+        made.append((TestClient(app), token))
+    return made
+
+
+def seen(client, token, body, sha=None, kind=NPY):
+    """Return everything of an answer that its sender sees, but the token and the time."""
+    sha = sha or hashlib.sha256(body).hexdigest()
+    answer = client.put(
+        f"/v1/boards/digits/submissions/{sha}",
+        content=body,
+        headers={"Authorization": f"Bearer {token}", "Content-Type": kind},
+    )
+    headers = {name: value for name, value in answer.headers.items() if name != "date"}
+    return answer.status_code, headers, answer.content
+
+
+def test_answers_to_bad_uploads_do_not_depend_on_the_labels(swapped):
+    """The uploads are built from one board's labels, so that they fit it best."""
+    statuses = set()
+    for name, body in bad_uploads(boards.digits(seed=0)).items():
+        one, other = (seen(client, token, body) for client, token in swapped)
+        assert one == other, name
+        assert one[0] in (413, 422), name
+        statuses.add(json.loads(one[2])["type"])
+        for more in ({"sha": "0" * 64}, {"kind": "text/csv"}):
+            one, other = (seen(client, token, body, **more) for client, token in swapped)
+            assert one == other, (name, more)
+            assert 400 <= one[0] < 500
+    assert statuses == {f"urn:torch-holdout:{kind}" for kind in ("layout", "range", "size")}
+
+
+def test_the_good_upload_would_tell_them_apart(swapped):
+    """The twin: with the same bytes, what is answered does depend on the labels."""
+    body = boards.npy(boards.guesses(700, boards.digits(seed=0)))
+    (status, _, one), (_, _, other) = (seen(client, token, body) for client, token in swapped)
+    assert status == 201
+    assert json.loads(one)["kind"] == "release"
+    assert json.loads(other)["kind"] == "guess"

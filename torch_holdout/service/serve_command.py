@@ -1,0 +1,39 @@
+"""``torch-holdout serve``: a board on the network."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torch_holdout._shared.terminal import plainly
+from torch_holdout.errors import HoldoutError
+
+
+def serve(
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="BOARD.TOML", help="The board's configuration.", hidden=True),
+    ],
+) -> None:
+    """Serve a board until it is told to stop.
+
+    Example: torch-holdout serve board.toml
+
+    BOARD.TOML is the board's configuration; `torch-holdout board init` made the board of it. Its
+    first lines are where the page and the metrics are. SIGTERM or Ctrl-C answers what was begun
+    and ends; teams send again what was not answered, at no charge.
+    """
+    with plainly():
+        try:
+            from torch_holdout.service.server.run import serve as run
+        except ImportError as error:
+            raise HoldoutError(
+                f"Expected {error.name or 'a package'} to be installed for a board: "
+                f"pip install 'torch-holdout[service]'"
+            ) from None
+        run(config, announce=_say)
+
+
+def _say(text: str) -> None:
+    """Print at once: whoever started the server waits for these lines."""
+    print(text, flush=True)
