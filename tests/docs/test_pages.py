@@ -14,7 +14,7 @@ EXACT = {
     "challenge.md": 2,
     "closing.md": 4,
     "configurations.md": 3,
-    "derivations.md": 7,
+    "derivations.md": 8,
     "existing-project.md": 1,
     "many-runs.md": 2,
     "ratios.md": 1,

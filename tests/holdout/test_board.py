@@ -202,7 +202,7 @@ class TestRefusals:
             said.add((str(refused.value), refused.value.scope))
         assert said == {
             (
-                "'alpha' has used its 1 releases on board 'digits'. Nothing was answered or "
+                "'alpha' has used its 1 release on board 'digits'. Nothing was answered or "
                 "charged.",
                 "analyst",
             )

@@ -60,7 +60,8 @@ class TestVault:
         bracket = math.log(4 * 3 / 0.05)
         assert results.ordering_bracket == pytest.approx(bracket)
         ranks = {f.submission: f.rank for f in results.finalists}
-        assert sign_test_keeps(10, 0, bracket) and not sign_test_keeps(6, 0, bracket)
+        assert sign_test_keeps(10, 0, bracket)
+        assert not sign_test_keeps(6, 0, bracket)
         assert ranks == {sha("a"): (1, 2), sha("b"): (1, 3), sha("d"): (2, 3), sha("c"): (4, 4)}
         first = results.finalists[0]
         assert set(first.better_than) == {sha("c"), sha("d")}
@@ -170,7 +171,9 @@ class TestRefusals:
         with pytest.raises(HoldoutError, match="to be closed before"):
             board.judge(*finalists("a"))
 
-    @pytest.mark.parametrize("analysts", [{}, {sha("a"): "beta"}, {sha("a"): []}, {sha("e"): "beta"}])
+    @pytest.mark.parametrize(
+        "analysts", [{}, {sha("a"): "beta"}, {sha("a"): []}, {sha("e"): "beta"}]
+    )
     def test_finalists_were_submitted_by_their_analysts(self, analysts):
         with pytest.raises(InvalidArgumentError):
             closed().judge(finalists("a")[0], analysts)

@@ -56,6 +56,7 @@ def test_an_intact_ledger_has_no_findings(path):
     assert checked.findings == []
     assert checked.boards == 4
     assert checked.rows == 4 * (2 + 8) + 2
+    assert checked.looked_at.startswith("0 holdouts, 4 boards, 0 accounts of training records")
 
 
 EVENT = "UPDATE th_board_events SET {} WHERE board_id = 1 AND position = 6"
@@ -97,6 +98,11 @@ EDITS = {
 }  # fmt: skip
 
 
+def attach_all(url):
+    for mode in MODES:
+        make_board(url, mode, name=mode, registered={"labels": mode.encode()}).attach()
+
+
 @pytest.mark.parametrize("what", EDITS)
 def test_edits_are_found_and_the_board_is_not_opened(path, what):
     statement, said = EDITS[what]
@@ -105,10 +111,8 @@ def test_edits_are_found_and_the_board_is_not_opened(path, what):
     assert any(said in problem for _, _, problem in findings), findings
     if "board" in what or what in ("the name", "the registration"):
         return  # then it is another board, or none
-    url = f"sqlite:///{path}"
     with pytest.raises(LedgerError, match="Nothing was repaired"):
-        for mode in MODES:
-            make_board(url, mode, name=mode, registered={"labels": mode.encode()}).attach()
+        attach_all(f"sqlite:///{path}")
 
 
 def test_refusals_are_only_for_people(path):
@@ -131,7 +135,9 @@ def test_a_rewritten_chain_must_still_say_what_the_board_could_say(path, what):
     change, said = REWRITES[what]
     connection = sqlite3.connect(path)
     connection.row_factory = sqlite3.Row
-    rows = [dict(row) for row in connection.execute("SELECT * FROM th_board_events WHERE board_id=1")]
+    rows = [
+        dict(row) for row in connection.execute("SELECT * FROM th_board_events WHERE board_id=1")
+    ]
     connection.close()
     place = next(k for k, row in enumerate(rows) if '"release"' in row["detail"])
     rows[place]["detail"] = json.dumps(json.loads(rows[place]["detail"]) | change)

@@ -300,7 +300,8 @@ class TestLists:
 
     def test_me_and_the_host(self, tmp_path):
         board, who = with_teams(tmp_path, "alpha")
-        assert board.me(who["alpha"])["quota"] == {"submissions_left": 10, "releases_left": 4}
+        left = {"submissions_left": 10, "releases_left": 4}
+        assert board.me(who["alpha"])["quota"] == {"submissions": 10, "releases": 4, **left}
         assert board.me(Caller(scope="reader"))["quota"] is None
         assert refused(board.host_view, who["alpha"]) is Problem.FORBIDDEN
         board.event("submit", 201, who["alpha"], 1000, 1)

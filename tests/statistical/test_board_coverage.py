@@ -20,7 +20,7 @@ HARMLESS = "coin flips above .55"
 
 
 def too_many(repetitions, rate=BETA, alarm=1e-6):
-    """The fewest misses that a claim which misses at that rate has with probability at most 1e-6."""
+    """The fewest misses that a claim of that rate has with probability at most 1e-6."""
     tail, misses = 1.0, 0
     while tail > alarm:
         tail -= math.comb(repetitions, misses) * rate**misses * (1 - rate) ** (repetitions - misses)

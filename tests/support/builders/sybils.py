@@ -128,7 +128,7 @@ def voted(attack, guesses, gains):
 def population_of(attack, gains, drawn, rows=100_000):
     """How often the last file is right in the population: exactly on coin flips, else measured.
 
-    On new rows the told files flip as ever, and whether the base file is right is independent of it.
+    On new rows the files flip as ever, independent of whether the base file is right.
     """
     if attack.flips is None or not gains.any():
         return 0.5 if attack.flips is None else DECENT

@@ -101,12 +101,14 @@ class BoardStandIn:
             "classes": self.classes, "statistics": statistics, "first": next(iter(statistics)),
             "baseline": self.baseline if told else None, "step": self.step if told else None,
             "budget": {}, "certificate": {}, "position": len(self.answers),
-            "chain": self.chain(len(self.answers)),
+            "events": len(self.answers), "chain": self.chain(len(self.answers)),
         }  # fmt: skip
 
     def quota(self):
         told = sum(answer["kind"] == "release" for answer in self.answers.values())
         return {
+            "submissions": self.submissions,
+            "releases": self.releases,
             "submissions_left": self.submissions - len(self.answers),
             "releases_left": self.releases - told,
         }

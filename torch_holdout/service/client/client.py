@@ -16,7 +16,7 @@ from torch_holdout.service.client.answers import (
     status_from,
 )
 from torch_holdout.service.client.holdout import RemoteHoldout
-from torch_holdout.service.client.memory import BoardMemory
+from torch_holdout.service.client.memory import BoardMemory, Seen
 from torch_holdout.service.client.transport import HOW_TO_SIGN, Reply, Token, Transport
 from torch_holdout.service.client.uploads import Upload, upload_of
 
@@ -159,7 +159,7 @@ class RemoteBoard:
         )
         answer = self._answer(reply, upload)
         if reply.status == 201:
-            self._memory.answered(before, answer.position, answer.chain)
+            self._memory.answered(before, Seen(answer.position, -1, answer.chain))
         return answer
 
     def _answer(self, reply: Reply, upload: Upload) -> RemoteAnswer:
@@ -182,7 +182,9 @@ class RemoteBoard:
         before = self._memory.last()
         content = transport.send("GET", url).content
         if isinstance(content, dict) and isinstance(content.get("position"), int):
-            self._memory.head(before, content["position"], str(content.get("chain")))
+            events = content.get("events")
+            counted = events if isinstance(events, int) else -1
+            self._memory.head(before, Seen(content["position"], counted, str(content.get("chain"))))
         return content
 
     def _signed(self) -> Transport:

@@ -14,9 +14,13 @@ _LARGEST = 1_000_000  # bytes of the file
 
 
 class Seen(NamedTuple):
-    """How many answers a board's ledger held, and the head of its chain there."""
+    """How many answers a board's ledger held, how many events, and the head of its chain there.
+
+    Events are also what the host does: a team that is added changes the chain, and no position.
+    """
 
     position: int
+    events: int  # -1 where they are not told: of a single answer
     chain: str
 
 
@@ -41,19 +45,17 @@ class BoardMemory:
         known = [seen for seen in (self._seen, _read().get(self._board)) if seen is not None]
         return max(known, default=None)
 
-    def head(self, before: Seen | None, position: int, chain: str) -> None:
+    def head(self, before: Seen | None, now: Seen) -> None:
         """Compare the head of the board's ledger with what was known before it was asked for."""
-        back = before is not None and position < before.position
-        other = before is not None and position == before.position and chain != before.chain
-        if before is not None and (back or other):
-            self._warn(before, position)
-        self._keep(Seen(position, chain))
+        if before is not None and _is_set_back(before, now):
+            self._warn(before, now.position)
+        self._keep(now)
 
-    def answered(self, before: Seen | None, position: int, chain: str) -> None:
+    def answered(self, before: Seen | None, now: Seen) -> None:
         """Compare the position of a new answer, which must come after all that was known."""
-        if before is not None and position <= before.position:
-            self._warn(before, position)
-        self._keep(Seen(position, chain))
+        if before is not None and now.position <= before.position:
+            self._warn(before, now.position)
+        self._keep(now)
 
     def _warn(self, before: Seen, position: int) -> None:
         if self._warned:
@@ -69,9 +71,17 @@ class BoardMemory:
         )
 
     def _keep(self, seen: Seen) -> None:
-        if self._seen is None or seen.position > self._seen.position:
+        if self._seen is None or seen > self._seen:
             self._seen = seen
             _write(self._board, seen)
+
+
+def _is_set_back(before: Seen, now: Seen) -> bool:
+    """Whether a head cannot come after another; of one ledger the events alone tell."""
+    if before.events < 0 or now.events < 0:
+        return now.position < before.position
+    other = now.events == before.events and now.chain != before.chain
+    return now.position < before.position or now.events < before.events or other
 
 
 def _place() -> Path:
@@ -86,7 +96,7 @@ def _read() -> dict[str, Seen]:
             return {}
         content: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
         return {
-            str(board): Seen(int(each["position"]), str(each["chain"]))
+            str(board): Seen(int(each["position"]), int(each["events"]), str(each["chain"]))
             for board, each in content.items()
         }
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
@@ -96,7 +106,7 @@ def _read() -> dict[str, Seen]:
 def _write(board: str, seen: Seen) -> None:
     """Keep a position, if it is later than the one kept; replace the file at once."""
     known = _read()
-    if board in known and known[board].position >= seen.position:
+    if board in known and known[board] >= seen:
         return
     content = {name: each._asdict() for name, each in {**known, board: seen}.items()}
     with contextlib.suppress(OSError, RuntimeError):

@@ -364,10 +364,8 @@ class Board:
     def _quota(self, team: str) -> dict[str, int]:
         for analyst in self.holdout.analysts():
             if analyst.name == team:
-                return {
-                    "submissions_left": analyst.submissions_left,
-                    "releases_left": analyst.releases_left,
-                }
+                told = ("submissions", "submissions_left", "releases", "releases_left")
+                return {name: getattr(analyst, name) for name in told}
         raise RefusedError(Problem.UNKNOWN, "This team is not on the board.")
 
     def _state(self, closed_at: str | None) -> State:

@@ -157,6 +157,7 @@ def facts(config: BoardConfig, layout: Layout, standing: Standing, state: State)
             "assumptions": list(claim.assumptions),
         },
         "position": standing.position,
+        "events": standing.events,
         "chain": standing.chain,
     }
 
