@@ -35,7 +35,8 @@ lint: install
 # Left out here: what trains, draws many samples, starts processes or builds the site.
 LONG := training tuning prediction demo experiments docs fuzz statistical audit bounds/test_published_tables.py \
 	holdout/test_multiplicative_weights.py mechanisms/test_private_patience.py test_cli_close.py test_examples.py \
-	test_benchmarks.py test_configs.py test_packaging.py test_readme.py report/test_browser.py
+	test_benchmarks.py test_configs.py test_packaging.py test_readme.py report/test_browser.py \
+	service/test_page_browser.py service/test_api_schema.py
 check: lint
 	$(PYTEST) tests $(addprefix --ignore=tests/,$(LONG)) -m "not slow and not integration and not statistical"
 

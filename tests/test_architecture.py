@@ -149,7 +149,7 @@ def names_labels(source):
     identifiers |= {n.attr for n in ast.walk(source) if isinstance(n, ast.Attribute)}
     identifiers |= {n.arg for n in ast.walk(source) if isinstance(n, ast.arg | ast.keyword)}
     identifiers |= {module.split(".")[-1] for module in imported_modules(source)}
-    return any("label" in str(name).lower() for name in identifiers)
+    return any(re.search(r"(^|_)labels$|^Label", str(name)) for name in identifiers)
 
 
 @pytest.mark.parametrize("path", sorted(SERVICE.rglob("*.py")), ids=lambda p: p.name)
@@ -165,6 +165,7 @@ def test_only_the_board_and_its_labels_name_labels(path):
         "board._labels",
         "labels = 1",
         "f(labels=1)",
+        "part: LabelPart",
     ],
 )
 def test_twin_that_names_labels_is_caught(naming):
@@ -180,7 +181,17 @@ def test_server_and_client_do_not_know_each_other(side):
 
 
 def test_no_http_below_the_routes():
-    below = ("board", "labels", "uploads", "view", "closing", "hosting", "tokens", "teams", "schema")
+    below = (
+        "board",
+        "labels",
+        "uploads",
+        "view",
+        "closing",
+        "hosting",
+        "tokens",
+        "teams",
+        "schema",
+    )
     for name in below:
         modules = imported_modules(tree(SERVICE / "server" / f"{name}.py"))
         assert not [m for m in modules if m.split(".")[0] in ("fastapi", "starlette", "uvicorn")]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch_holdout._fingerprints.objects import digest as digest
     from torch_holdout.bounds.certificate import Certificate as Certificate
     from torch_holdout.bounds.certificate import Interval as Interval
+    from torch_holdout.errors import BoardClosedError as BoardClosedError
     from torch_holdout.errors import BoardRefusedError as BoardRefusedError
     from torch_holdout.errors import BoardUnreachableError as BoardUnreachableError
     from torch_holdout.errors import BudgetExhaustedError as BudgetExhaustedError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from torch_holdout.errors import IsolationError as IsolationError
     from torch_holdout.errors import LedgerError as LedgerError
     from torch_holdout.errors import PartialPassError as PartialPassError
+    from torch_holdout.errors import QuotaExhaustedError as QuotaExhaustedError
     from torch_holdout.errors import SealedValueError as SealedValueError
     from torch_holdout.errors import UnguardedLogError as UnguardedLogError
     from torch_holdout.errors import WeightsChangedError as WeightsChangedError
@@ -77,9 +79,10 @@ _ROOMS = {
     "_fingerprints.objects": "digest",
     "bounds.certificate": "Certificate Interval",
     "errors": (
-        "BoardRefusedError BoardUnreachableError BudgetExhaustedError HoldoutClosedError "
-        "HoldoutError HoldoutMismatchError HoldoutWarning InvalidArgumentError IsolationError "
-        "LedgerError PartialPassError SealedValueError UnguardedLogError WeightsChangedError"
+        "BoardClosedError BoardRefusedError BoardUnreachableError BudgetExhaustedError "
+        "HoldoutClosedError HoldoutError HoldoutMismatchError HoldoutWarning InvalidArgumentError "
+        "IsolationError LedgerError PartialPassError QuotaExhaustedError SealedValueError "
+        "UnguardedLogError WeightsChangedError"
     ),
     "holdout": (
         "Answer Challenge Closing MultiplicativeWeights Outcome Price Prices ReusableHoldout Run "

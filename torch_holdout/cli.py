@@ -289,15 +289,10 @@ def verify(ledger: LedgerPlace, as_json: AsJson = False) -> None:
     if as_json:
         print_json(asdict(checked) | {"intact": not checked.findings})
     else:
-        looked = (
-            f"{counted(checked.holdouts, 'holdout')}, "
-            f"{counted(checked.records, 'account')} of training records, "
-            f"{counted(checked.rows, 'row')}, schema version {checked.schema_version}"
-        )
         for finding in checked.findings:
             typer.echo(str(finding))
         verdict = counted(len(checked.findings), "problem") if checked.findings else "intact"
-        typer.echo(f"{checked.ledger}: {verdict} ({looked}).")
+        typer.echo(f"{checked.ledger}: {verdict} ({checked.looked_at}).")
     if checked.findings:
         raise typer.Exit(1)
 

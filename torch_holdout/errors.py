@@ -64,13 +64,27 @@ class QuotaExhaustedError(BudgetExhaustedError):
     Raised before anything is decided: it says nothing about the submission.
 
     Example:
-        >>> issubclass(QuotaExhaustedError, BudgetExhaustedError)
-        True
+        >>> import torch, torch_holdout as th
+        >>> from torch_holdout.holdout.board import BoardHoldout, Feedback
+        >>> board = BoardHoldout(
+        ...     "memory://", name="digits", size=4, statistics={"accuracy": th.ZeroOne()},
+        ...     feedback=Feedback(mode="ladder", baseline=0.25, step=0.25), budget=1, submissions=2)
+        >>> _ = board.add_analyst("alpha", submissions=1, releases=1)
+        >>> for content in ("aa", "bb"):
+        ...     _ = board.submit(
+        ...         "alpha", {"accuracy": torch.ones(4, dtype=torch.bool)}, query=content * 32)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.QuotaExhaustedError: The budget of board 'digits' (1 release) is
+        spent. Nothing was answered or charged.
     """
 
-    def __init__(self, message: str, scope: str = "analyst") -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", scope: str = "analyst") -> None:
+        super().__init__(message, scope)
         self.scope = scope
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class HoldoutClosedError(HoldoutError):
@@ -94,8 +108,18 @@ class BoardClosedError(HoldoutClosedError):
     """A board was closed: submissions are not answered any more.
 
     Example:
-        >>> issubclass(BoardClosedError, HoldoutClosedError)
-        True
+        >>> import torch_holdout as th
+        >>> from torch_holdout.holdout.board import BoardHoldout, Feedback
+        >>> board = BoardHoldout(
+        ...     "memory://", name="digits", size=4, statistics={"accuracy": th.ZeroOne()},
+        ...     feedback=Feedback(mode="sealed"), budget=0, submissions=2)
+        >>> _ = board.add_analyst("alpha", submissions=1, releases=0)
+        >>> _ = board.close()
+        >>> board.submit("alpha", {}, query="aa" * 32)
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.BoardClosedError: Expected board 'digits' to be open, but it was
+        closed, for good. Nothing was answered or charged.
     """
 
     scope = "board"

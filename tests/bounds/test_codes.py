@@ -2,7 +2,7 @@
 
 import math
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -116,7 +116,7 @@ class TestKraft:
     def test_own_ladders_sum_to_at_most_one_whoever_asks(self, ladders, answers):
         sums = [worst_sum(left, (answers,) * ladders, Flags()) for left in range(7)]
         assert sums[0] == 1.0
-        assert all(later <= before for before, later in zip(sums, sums[1:], strict=False))
+        assert all(later <= before for before, later in pairwise(sums))
         assert 0.3 < sums[-1] < 1.0
 
     @pytest.mark.parametrize("answers", [2, 4])
@@ -208,9 +208,7 @@ class TestBracket:
         """Two sides each: the plan may be exceeded, and costs little if it is kept."""
         for planned in (1, 20):
             brackets = (
-                board_bracket(
-                    position=k, planned=planned, said=0.0, failure=0.05, statistics=3
-                )
+                board_bracket(position=k, planned=planned, said=0.0, failure=0.05, statistics=3)
                 for k in range(1, 5000)
             )
             total = math.fsum(2 * 3 * math.exp(-bracket) for bracket in brackets)
@@ -245,9 +243,7 @@ class TestBracket:
         lambda: in_picos(math.nan),
         lambda: record_flag_price(0, 0, -1.0, True),
         lambda: board_bracket(position=0, planned=1, said=0.0, failure=0.05),
-        lambda: told_interval(
-            answer=1.5, grid=4, bracket=1.0, units=4, resolution=1, exact=True
-        ),
+        lambda: told_interval(answer=1.5, grid=4, bracket=1.0, units=4, resolution=1, exact=True),
         lambda: interleaved_transcripts(position=1, releases=-1, ladders=1, answers=1),
     ],
 )

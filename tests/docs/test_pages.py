@@ -14,13 +14,14 @@ EXACT = {
     "challenge.md": 2,
     "closing.md": 4,
     "configurations.md": 3,
-    "derivations.md": 7,
+    "derivations.md": 8,
     "existing-project.md": 1,
     "many-runs.md": 2,
     "ratios.md": 1,
     "read-a-report.md": 1,
     "tutorial.md": 2,
     "units.md": 2,
+    "what-a-board-promises.md": 1,
 }
 named = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT / "docs")))
 
@@ -71,6 +72,9 @@ def test_commands_are_found():
     "typed",
     [
         "torch-holdout fly",
+        "torch-holdout board",
+        "torch-holdout board fly board.toml",
+        "torch-holdout board init",
         "torch-holdout plan --size 10",  # queries are required
         "torch-holdout plan --queries 3 --sizes 10",
         "torch-holdout plan --queries many",
@@ -93,6 +97,7 @@ def test_twin_with_a_wrong_command_in_a_line_is_caught(words):
     [
         "torch-holdout --version",
         "torch-holdout plan --help",
+        "torch-holdout board close board.toml --vault vault.labels",
         "torch-holdout status holdout.db --json | head",
         "make test",
         "python examples/train.py fit --config configs/early_stopping.yaml",

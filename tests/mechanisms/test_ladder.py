@@ -30,6 +30,57 @@ def test_publishes_only_improvements():
     assert holdout.status().releases == 3
 
 
+@pytest.mark.parametrize(("mode", "asked"), [("max", [20, 26, 30, 45]), ("min", [30, 26, 18, 5])])
+def test_a_baseline_is_beaten_first(mode, asked):
+    """Nothing is told, and nothing is spent, before the first model is better by a step."""
+    bar = 0.53 if mode == "max" else 0.47
+    holdout = ladder(mode=mode, budget=2, rule={"baseline": {"val_acc": bar}})
+    answers = [ask(holdout, count, f"epoch {k}") for k, count in enumerate(asked)]
+    assert [a.kind for a in answers] == ["guess", "guess", "guess" if mode == "max" else "release",
+                                         "release"]  # fmt: skip
+    assert answers[0].value == answers[1].value == bar
+    assert holdout.certificate().releases == holdout.status().releases
+    assert "[" not in str(answers[0])
+
+
+def test_a_statistic_without_a_baseline_has_its_first_query_released():
+    statistics = {"val_acc": th.ZeroOne(), "other": th.ZeroOne()}
+    rule = th.Ladder(step=0.1, baseline={"other": 0.5})
+    holdout = make_holdout(statistics=statistics, mechanism=rule)
+    right = [True] * 20 + [False] * 30
+    told = holdout.ask({"val_acc": right, "other": right}, query="a")
+    assert [answer.kind for answer in told.values()] == ["release", "guess"]
+
+
+def test_a_ladder_with_a_baseline_is_charged_for_its_first_comparison():
+    rule = {"step": 0.1, "sigma": 0.001, "baseline": {"val_acc": 0.5}}
+    holdout = ladder(budget=10, rule=rule, seed=1)
+    a = 1 / (50 * 0.001)
+    assert ask(holdout, 20, "first").kind == "guess"
+    assert holdout.status().epsilon_spent == pytest.approx(a)
+    assert ask(holdout, 45, "second").kind == "release"
+    assert holdout.status().epsilon_spent == pytest.approx(2 * a)
+
+
+def test_without_a_baseline_a_ladder_is_registered_as_it_was():
+    """Accounts of ledgers that knew no baseline are opened by the same words."""
+    assert th.Ladder(step=0.1).identity() == {"kind": "ladder", "step": 0.1, "sigma": 0.0}
+    assert th.Ladder(step=0.1, baseline={}) == th.Ladder(step=0.1)
+    assert repr(th.Ladder(step=0.1)) == "Ladder(step=0.1, sigma=0.0)"
+    beaten = th.Ladder(step=0.1, baseline={"x": 1})
+    assert hash(beaten) == hash(th.Ladder(step=0.1, baseline={"x": 1.0}))
+    assert beaten != th.Ladder(step=0.1)
+
+
+def test_a_baseline_lies_within_the_bounds_of_a_registered_statistic():
+    for baseline in ({"val_acc": 1.5}, {"other": 0.5}):
+        with pytest.raises(InvalidArgumentError):
+            ladder(rule={"baseline": baseline})
+    for baseline in (0.5, {"val_acc": "x"}, {"val_acc": float("nan")}, {5: 0.5}):
+        with pytest.raises(InvalidArgumentError):
+            th.Ladder(step=0.1, baseline=baseline)
+
+
 def test_lower_is_better_for_losses():
     holdout = ladder(mode="min", budget=10)
     answers = [ask(holdout, count, f"epoch {k}") for k, count in enumerate([40, 45, 34, 30, 28])]
@@ -37,11 +88,16 @@ def test_lower_is_better_for_losses():
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=25), st.sampled_from(["min", "max"]))
-def test_published_values_never_get_worse(counts, mode):
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=25),
+    st.sampled_from(["min", "max"]),
+    st.sampled_from([None, 0.47, 0.5]),
+)
+def test_published_values_never_get_worse(counts, mode, baseline):
     """Also with so much noise that comparisons fire alone; the budget is kept."""
-    holdout = ladder(mode=mode, budget=8, seed=3, rule={"step": 0.0, "sigma": 0.2})
-    values = []
+    rule = {"step": 0.0, "sigma": 0.2, "baseline": baseline and {"val_acc": baseline}}
+    holdout = ladder(mode=mode, budget=8, seed=3, rule=rule)
+    values = [] if baseline is None else [baseline]
     for k, count in enumerate(counts):
         answer = ask(holdout, count, f"epoch {k}")
         if answer.kind != "exhausted":
@@ -104,6 +160,7 @@ def test_bad_parameters(arguments):
 def test_known_by_the_ledgers_name():
     for mechanism in (
         th.Ladder(step=0.1, sigma=0.01),
+        th.Ladder(step=0.1, baseline={"x": 0.5}),
         th.Thresholdout(threshold=0.1, sigma=0.01, guess="train"),
         th.Thresholdout(threshold=0.1, sigma=0.01, guess="last", initial={"x": 0.5}),
     ):

@@ -3,7 +3,10 @@
 import contextlib
 import hashlib
 import os
+import shutil
 import signal
+import ssl
+import subprocess
 import threading
 import time
 
@@ -18,7 +21,6 @@ from typer.testing import CliRunner
 
 from support.builders import boards
 from support.machines.board_server import serving, wait_until
-from support.machines.postgres import PostgresServer
 from support.machines.soak import soak
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -213,16 +215,12 @@ def test_two_workers_share_one_quota_on_sqlite(tmp_path):
 
 
 @pytest.mark.timeout(300)
-def test_two_workers_share_one_quota_on_postgresql(tmp_path):
-    postgres = PostgresServer()
-    try:
-        url = postgres.new_url()
-        path, tokens = made(tmp_path / "board", "alpha", workers=2, limits=LITTLE, ledger=url)
-        with serving(path, tmp_path / "log") as server:
-            require_one_quota(server, tokens["alpha"])
-        assert not verify(url).findings
-    finally:
-        postgres.stop()
+def test_two_workers_share_one_quota_on_postgresql(tmp_path, postgres):
+    url = postgres.new_url()
+    path, tokens = made(tmp_path / "board", "alpha", workers=2, limits=LITTLE, ledger=url)
+    with serving(path, tmp_path / "log") as server:
+        require_one_quota(server, tokens["alpha"])
+    assert not verify(url).findings
 
 
 def require_one_quota(server, token):
@@ -267,6 +265,32 @@ def workers_of(server):
             if own and "spawn_main" in " ".join(process.cmdline()):
                 found.append(process.pid)
     return found
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl makes a certificate")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_certificate_makes_it_https(tmp_path, workers):
+    folder = tmp_path / "board"
+    path, tokens = made(folder, "alpha")
+    path.write_text(
+        path.read_text().replace(
+            "workers = 1", f'workers = {workers}\ncertfile = "cert.pem"\nkeyfile = "key.pem"'
+        )
+    )
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=board -addext"
+    subprocess.run(
+        [*command.split(), "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    trusted = ssl.create_default_context(cafile=folder / "cert.pem")
+    with serving(path, tmp_path / "log") as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        headers = Team(tokens["alpha"]).headers
+        answer = httpx.get(f"{server.url}/v1/me", headers=headers, verify=trusted, timeout=60)
+        assert answer.json()["team"] == "alpha"
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{server.url.replace('https', 'http')}/v1/me", timeout=60)
 
 
 @pytest.mark.parametrize(

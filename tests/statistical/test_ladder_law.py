@@ -19,16 +19,18 @@ SCALE = SIGMA * UNITS
 TOTALS = (3, 2, 5)
 
 
-def law(mode, totals=TOTALS):
+def law(mode, totals=TOTALS, best=(BEST, BEST)):
+    """``best``: the grid points that a published value is no worse than, for min and max."""
+    bar = best[mode == "max"]
     sign = -1 if mode == "min" else 1
     better = min if mode == "min" else max
     return round_law(
         totals, guess=4, threshold=2, levels=UNITS, grid=GRID, scale=SCALE,
-        gap=lambda difference: sign * difference, publish=lambda index: better(index, BEST),
+        gap=lambda difference: sign * difference, publish=lambda index: better(index, bar),
     )  # fmt: skip
 
 
-def play(number, mode, totals=TOTALS):
+def play(number, mode, totals=TOTALS, guess=Fraction(BEST, GRID)):
     secret = None
     for position, total in enumerate(totals):
         decision = Ladder(step=STEP, sigma=SIGMA).decide(
@@ -37,7 +39,7 @@ def play(number, mode, totals=TOTALS):
                 units=UNITS,
                 resolution=1,
                 grid=GRID,
-                guess=Fraction(BEST, GRID),
+                guess=guess,
                 threshold=secret,
                 forced=False,
                 mode=mode,
@@ -50,13 +52,21 @@ def play(number, mode, totals=TOTALS):
     return None, None
 
 
-def rounds(mode, count=15_000):
-    return [play(number, mode) for number in range(count)]
+def rounds(mode, count=15_000, **changes):
+    return [play(number, mode, **changes) for number in range(count)]
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_rounds_match_enumeration(mode):
     assert fits(rounds(mode), law(mode))
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_rounds_above_a_baseline_between_grid_points_match_enumeration(mode):
+    """.45 is 4 of 8 levels; what is published is no worse: 1 of 4 steps or less, 2 or more."""
+    found = rounds(mode, guess=Fraction(9, 20))
+    assert fits(found, law(mode, best=(1, 2)))
+    assert not fits(found, law(mode, best=(2, 1)))  # a twin that rounds it the other way
 
 
 def test_twin_that_ignores_the_direction_is_caught():

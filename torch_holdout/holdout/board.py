@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from torch_holdout._shared.checks import require_failure, require_text, require_whole
+from torch_holdout._shared.text import counted
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.bounds.assumptions import assumptions_about
 from torch_holdout.bounds.certificate import SMALLEST_FAILURE
@@ -239,6 +240,10 @@ class BoardHoldout:
             claim=self._claim(answers, answers.bracket(stands.submissions + 1, stands.said)),
         )
 
+    def head(self) -> tuple[str, int, str | None]:
+        """Return chain, number of events and when it was closed: a standing changes with these."""
+        return self._ledger.board_head(self._attached())
+
     def close(self) -> str:
         """Close the board for good, and return when; again, it returns the same."""
         with self._ledger.board(self._attached()) as board:
@@ -299,15 +304,15 @@ class BoardHoldout:
         values = self._registration.feedback.shows_values
         if values and board.budget_left < 1:
             return QuotaExhaustedError(
-                f"The budget of board {self.name!r} ({board.budget} releases) is spent. Nothing "
-                f"was answered or charged.",
+                f"The budget of board {self.name!r} ({counted(board.budget, 'release')}) is "
+                f"spent. Nothing was answered or charged.",
                 "board",
             )
         spent = None
         if analyst.submissions >= analyst.max_submissions:
-            spent = f"{analyst.max_submissions} submissions"
+            spent = counted(analyst.max_submissions, "submission")
         elif values and analyst.releases >= analyst.max_releases:
-            spent = f"{analyst.max_releases} releases"
+            spent = counted(analyst.max_releases, "release")
         if spent is None:
             return None
         return QuotaExhaustedError(

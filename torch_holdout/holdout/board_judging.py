@@ -23,7 +23,7 @@ from torch_holdout.ledger.board_events import BoardTerms, Said, StoredEvent
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.ledger.run_events import Sums
 
-_ROWS_AT_ONCE = 4096  # products of levels of so many rows are exact in double precision
+_EXACT = 2**53  # sums up to it are exact in double precision
 
 
 class Entry(NamedTuple):
@@ -191,7 +191,7 @@ class Verdicts:
         part, first = self.registration.final_part, self.registration.first
         mode = part.statistics[first].mode
         kind = StoredStatistic(part.statistics[first].identity()).interval_kind
-        products = _products(self.judged.levels)
+        products = _products(self.judged.levels, part.resolution)
         totals = [own[first].total for own in self.judged.sums]
         pairs = _Pairs(products, totals, part.units(first), part.resolution, mode, kind)
         entries = self.judged.entries
@@ -262,11 +262,12 @@ def entries_of(
     return entries
 
 
-def _products(levels: Tensor) -> list[list[int]]:
+def _products(levels: Tensor, resolution: int) -> list[list[int]]:
     """Return the sums over units of products of levels, for all pairs, as exact integers."""
+    at_once = max(1, _EXACT // resolution**2)
     count = len(levels)
     total = torch.zeros(count, count, dtype=torch.int64)
-    for rows in torch.split(levels, _ROWS_AT_ONCE, dim=1):
+    for rows in torch.split(levels, at_once, dim=1):
         exact = rows.to(torch.float64)
         total += (exact @ exact.T).to(torch.int64)
     return [[int(product) for product in row] for row in total.tolist()]

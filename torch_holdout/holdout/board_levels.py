@@ -13,8 +13,6 @@ from torch_holdout.ledger.run_events import Sums
 from torch_holdout.statistics import Blockwise, BoundedMean, GroupedMean, Statistic
 from torch_holdout.statistics.sealed_sums import checked_rows
 
-_LARGEST_SQUARES = 2**62
-
 
 @final
 @dataclass(frozen=True, repr=False)
@@ -42,10 +40,7 @@ class Part:
 
     def sums(self, levels: Tensor) -> Sums:
         """Return the sum of levels and of their squares."""
-        if len(levels) * self.resolution**2 < _LARGEST_SQUARES:
-            return Sums(int(levels.sum()), int((levels * levels).sum()))
-        known = levels.tolist()
-        return Sums(sum(known), sum(level * level for level in known))
+        return Sums(int(levels.sum()), int((levels * levels).sum()))
 
     def units(self, name: str) -> int:
         """Return how many parts a statistic's mean runs over."""

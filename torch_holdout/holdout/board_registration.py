@@ -129,10 +129,10 @@ class BoardRegistration:
             require_instance(f"statistics[{name!r}]", statistic, Statistic)
             require_fit(name, statistic)
             for size in filter(None, (self.size, self.vault_size)):
-                if statistic.units(size) * self.levels >= _LARGEST_SUM:
+                if statistic.units(size) * self.levels**2 >= _LARGEST_SUM:
                     raise InvalidArgumentError(
-                        f"Expected sums below 2^62, but {size} rows of {self.levels} levels exceed "
-                        f"that. Choose a smaller resolution."
+                        f"Expected sums of squares below 2^62, but {size} rows of {self.levels} "
+                        f"levels exceed that. Choose a smaller resolution."
                     )
 
     def _check_feedback(self) -> None:

@@ -26,6 +26,9 @@ from torch_holdout.ledger.statements import change
 _OF_BOARD = board_events.c.board_id == sa.bindparam("board")
 LOCK_BOARD = sa.select(boards).where(boards.c.account == sa.bindparam("which")).with_for_update()
 BOARD = sa.select(boards).where(boards.c.account == sa.bindparam("which"))
+HEAD = sa.select(boards.c.chain, boards.c.events, boards.c.closed_at).where(
+    boards.c.account == sa.bindparam("which")
+)
 FIND = sa.select(board_events).where(
     _OF_BOARD,
     board_events.c.analyst == sa.bindparam("analyst"),

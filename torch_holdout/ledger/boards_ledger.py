@@ -18,6 +18,7 @@ from torch_holdout.ledger.analysts import (
     BOARD,
     EVENT_AT,
     FIND,
+    HEAD,
     LOCK_BOARD,
     BoardAccount,
     read_analysts,
@@ -138,6 +139,12 @@ class BoardsLedger(RunsLedger):
                 analysts=known,
                 best=[StoredEvent.of_row(event) for event in events],
             )
+
+    def board_head(self, account: str) -> tuple[str, int, str | None]:
+        """Return the head of a board's chain, its length, and when it was closed: one row."""
+        with self._transaction(reads_only=True) as connection:
+            row = self._row(connection, HEAD, account)
+            return str(row.chain), int(row.events), row.closed_at
 
     def board_submission(
         self, account: str, analyst: str, query: str

@@ -78,6 +78,16 @@ class Verification:
     findings: list[Finding]
     boards: int = 0
 
+    @property
+    def looked_at(self) -> str:
+        """How much was read, in words."""
+        boards = f"{counted(self.boards, 'board')}, " if self.boards else ""
+        return (
+            f"{counted(self.holdouts, 'holdout')}, {boards}"
+            f"{counted(self.records, 'account')} of training records, "
+            f"{counted(self.rows, 'row')}, schema version {self.schema_version}"
+        )
+
 
 def verify(url: str) -> Verification:
     """Check a ledger from end to end; read only.

@@ -244,9 +244,7 @@ class _Scene:
         )
 
 
-def _priced(
-    mode: BoardMode, rows: int, bracket: float, *, errors: tuple[float, ...]
-) -> BoardPrice:
+def _priced(mode: BoardMode, rows: int, bracket: float, *, errors: tuple[float, ...]) -> BoardPrice:
     widths = {}
     for error in errors:
         require_between("errors", error, 0, 1)

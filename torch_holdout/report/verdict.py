@@ -307,9 +307,10 @@ def _guesses(holdout: HoldoutReport) -> str:
     kind = "are guesses" if status.guesses > 1 else "is a guess"
     number = f"{status.guesses:,} of {counted(status.queries, 'answer')} {kind}"
     if holdout.certificate.one_sided_guesses:
+        baseline = " or the registered baseline" if status.mechanism.get("baseline") else ""
         meaning = (
-            "the best release again. It says only that the model asked about is not much better; "
-            "it may be far worse"
+            f"the best release{baseline} again. It says only that the model asked about is not "
+            f"much better; it may be far worse"
         )
     else:
         meaning = f"{_source(status.mechanism)}, farther off than a release may be"

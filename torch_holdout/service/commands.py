@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from torch_holdout._shared.files import writable
 from torch_holdout._shared.terminal import plainly, print_json
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
@@ -29,6 +30,10 @@ ConfigPlace = Annotated[
 ]
 TeamName = Annotated[
     str | None, typer.Argument(metavar="NAME", help="The team's name.", hidden=True)
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the token there, mode 0600, and do not print it."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 
@@ -145,6 +150,7 @@ def add_team(
         int | None,
         typer.Option(min=1, metavar="N", help="Its submissions in all; else as configured."),
     ] = None,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a team and print its token, once.
@@ -158,8 +164,10 @@ def add_team(
         read, team = _configured(config), _named(name)
         from torch_holdout.service.server.hosting import add_team as add
 
+        token_file = None if token_file is None else writable(token_file, f"{team}.token")
         token = add(read, team, submissions)
-    _print(f"The token of {name}, shown once: {token}", {"team": name, "token": token}, as_json)
+        shown = _kept(token, token_file)
+    _print(f"The token of {team}{shown}", {"team": team, "token": token}, as_json)
 
 
 @board.command()
@@ -171,6 +179,7 @@ def rotate(
     at_once: Annotated[
         bool, typer.Option("--now", help="End the old token now, not within 24 hours.")
     ] = False,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a new token for a team, the host or the readers, once.
@@ -188,9 +197,10 @@ def rotate(
 
         scope: Literal["host", "reader", "team"] = "reader" if reader else "team"
         scope = "host" if host else scope
+        token_file = None if token_file is None else writable(token_file, "new.token")
         token = renew(read, scope, name, at_once=at_once)
-    content = {"scope": scope, "team": name, "token": token}
-    _print(f"The new token, shown once: {token}", content, as_json)
+        shown = _kept(token, token_file)
+    _print(f"The new token{shown}", {"scope": scope, "team": name, "token": token}, as_json)
 
 
 @board.command()
@@ -290,6 +300,16 @@ def _require_name(name: str) -> None:
     if sys.stdin.readline().strip() != name:
         typer.echo("Nothing was closed.", err=True)
         raise typer.Exit(1)
+
+
+def _kept(token: str, place: Path | None) -> str:
+    """Write a token to a file, or return the words that show it."""
+    if place is None:
+        return f", shown once: {token}"
+    from torch_holdout._shared.private_files import write_private
+
+    write_private(place, f"{token}\n".encode())
+    return f" is in {place}, and nowhere else."
 
 
 def _named(name: str | None) -> str:

@@ -8,6 +8,7 @@ MECHANISMS = {
     "sparse": th.SparseVector(threshold=0.05, sigma=0.01),
     "ladder": th.Ladder(step=0.05),
     "noisy-ladder": th.Ladder(step=0.05, sigma=0.01),
+    "ladder-above-a-baseline": th.Ladder(step=0.05, sigma=0.01, baseline={"val_acc": 0.4}),
     "laplace": th.LaplaceMechanism(epsilon=2.0),
     "gaussian": th.GaussianMechanism(sigma=0.01),
     "effective-rounds": th.EffectiveRounds(threshold=0.05, sigma=0.01, rounds=9),

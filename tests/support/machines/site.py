@@ -177,7 +177,7 @@ def _commands() -> dict:
 
 def _problem(typed: str) -> str | None:
     words = shlex.split(typed, comments=True)
-    for mark in ("|", "&&", ">", ";"):
+    for mark in ("|", "&&", ">", ";", "&"):
         words = words[: words.index(mark)] if mark in words else words
     if words[0] == "torch-holdout":
         return _command_problem(words[1:])
@@ -203,10 +203,12 @@ def _command_problem(words: list[str]) -> str | None:
     if not words or words[0].startswith("-"):
         known = {option for each in group.params for option in each.opts} | {"--help"}
         return None if set(words) <= known else f"no option {words}"
-    if words[0] not in group.commands:
-        return f"no command {words[0]}"
+    while words and words[0] in getattr(group, "commands", {}):
+        group, (name, *words) = group.commands[words[0]], words
+    if hasattr(group, "commands"):
+        return f"no command {' '.join(words)}"
     try:
-        group.commands[words[0]].make_context(words[0], words[1:])
+        group.make_context(name, words)
     except typer.Exit:  # --help
         return None
     except Exception as error:

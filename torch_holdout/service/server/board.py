@@ -1,7 +1,7 @@
 """A board without HTTP: predictions in, certified answers out."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -12,7 +12,7 @@ from torch_holdout.holdout.board_results import BoardAnswer, BoardResults
 from torch_holdout.ledger.backend import now
 from torch_holdout.service.server import teams, tokens
 from torch_holdout.service.server.accounts import holdout_of, require_account
-from torch_holdout.service.server.closing import by_submission, judged, read_results
+from torch_holdout.service.server.closing import Values, by_submission, judged, read_results
 from torch_holdout.service.server.config import PUBLIC_FILE, VAULT_FILE, BoardConfig
 from torch_holdout.service.server.labels import (
     LabelPart,
@@ -102,19 +102,27 @@ class Board:
 
     def require_open(self) -> None:
         """Refuse if nothing is answered any more."""
+        self._received_before(None, "")
+
+    def _received_before(self, team: str | None, sha: str) -> bool:
+        """Refuse if nothing is answered any more; return whether an upload was here before."""
+        board = self.config.board.name
         with self.store.transaction(reads_only=True) as connection:
-            closed = tokens.closed_at(connection, self.config.board.name)
+            closed = tokens.closed_at(connection, board)
+            known = team is not None and teams.has_received(connection, board, team, sha)
         if closed is not None or self._has_ended():
             raise _closed()
+        return known
 
     def submit(
         self, caller: Caller, sha: str, body: bytes, media_type: str, *, final: bool = False
     ) -> tuple[bool, dict[str, Any]]:
         """Answer an upload; return whether it is new, and the answer as JSON."""
         team = _team_of(caller)
-        self.require_open()
+        known = self._received_before(team, sha)
         predictions = self._accepted(sha, body, media_type)
-        answer = self.holdout.recall(team, sha)
+        # Every answer has its note, made before; if that is lost, the door itself repeats.
+        answer = self.holdout.recall(team, sha) if known else None
         if answer is None:
             answer = self._answered(team, sha, body, predictions)
         if not self._uploads.has(sha):  # lost, or taken back by another team's refusal meanwhile
@@ -178,18 +186,18 @@ class Board:
 
     def view(self) -> View:
         """Return what readers may see at the ledger's position; computed once for each."""
+        chain, events, closed_at = self.holdout.head()
+        key = (chain, events, self._state(closed_at))
+        with self._lock:
+            if self._view is not None and self._view_key == key:
+                return self._view
         standing = self.holdout.standing()
         state = self._state(standing.closed_at)
-        with self._lock:
-            kept = self._view
-            key = (standing.chain, standing.events, state)
-            if kept is not None and self._view_key == key:
-                return kept
         results = read_results(self.config) if state == "closed" else None
         view = view_of(self.config, self.layout, standing, state, results)
         with self._lock:
             if state != "closed" or results is not None:  # results.json may come a moment later
-                self._view, self._view_key = view, key
+                self._view, self._view_key = view, (standing.chain, standing.events, state)
         return view
 
     def team_view(self, caller: Caller) -> dict[str, Any]:
@@ -273,7 +281,7 @@ class Board:
         kept = {sha: own for sha, own in whose.items() if sha not in lost}
         if not kept:
             return None, lost
-        return self.holdout.judge(_Values(list(kept), partial(self._judged, part)), kept), lost
+        return self.holdout.judge(Values(list(kept), partial(self._judged, part)), kept), lost
 
     def _judged(self, part: LabelPart, sha: str) -> dict[str, Any]:
         predictions = self._kept(sha)
@@ -302,9 +310,10 @@ class Board:
     def _answered(self, team: str, sha: str, body: bytes, predictions: Array) -> BoardAnswer:
         """Keep an upload, note it, and ask the door: in this order, so that nothing is lost."""
         board, spent = self.config.board.name, team in self._exhausted
+        new = not self._uploads.has(sha)
         if not spent:
             self._uploads.keep(sha, body)
-            with self.store.transaction() as connection:
+            with self.store.transaction(durable=False) as connection:
                 teams.receive(connection, board, team, sha, len(body))
         try:
             return self.holdout.submit(
@@ -315,7 +324,8 @@ class Board:
         except QuotaExhaustedError as error:
             self._exhausted.add(team)
             refusal = _exhausted(error.scope)
-        self._take_back(team, sha)
+        if new:
+            self._take_back(team, sha)
         raise refusal
 
     def _values(self, predictions: Array) -> dict[str, Any]:
@@ -366,24 +376,6 @@ class Board:
     def _has_ended(self) -> bool:
         closes = self.config.board.closes_at
         return closes is not None and closes <= now()
-
-
-@final
-class _Values(Mapping[str, Any]):
-    """Finalists' values, computed when they are read: all of them may be more than fit."""
-
-    def __init__(self, names: list[str], read: Callable[[str], dict[str, Any]]) -> None:
-        self._names = names
-        self._read = read
-
-    def __getitem__(self, name: str) -> dict[str, Any]:
-        return self._read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def _team_of(caller: Caller) -> str:

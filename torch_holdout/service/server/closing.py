@@ -1,9 +1,9 @@
 """Closing a board: which submissions are judged, and what is written about them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from torch_holdout._shared.private_files import read_private
 from torch_holdout.holdout.board_results import BoardAnswer, BoardResults, Finalist
@@ -46,6 +46,24 @@ def _by_default(config: BoardConfig, own: Sequence[BoardAnswer]) -> tuple[str, .
     released = [each.submission for each in own if each.source == "release"]
     best_and_last = dict.fromkeys([*released[-1:], own[-1].submission])  # each release is a best
     return tuple(best_and_last)[: config.limits.finalists]
+
+
+@final
+class Values(Mapping[str, Any]):
+    """Finalists' values, computed when they are read: all of them may be more than fit."""
+
+    def __init__(self, names: list[str], read: Callable[[str], dict[str, Any]]) -> None:
+        self._names = names
+        self._read = read
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def by_submission(chosen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

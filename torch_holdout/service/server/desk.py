@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 
 EVALUATING, READING = 2, 4  # threads
 _MOST_READING = 1 << 29  # bytes of bodies at once, unless four uploads need more
-_BEAT_SECONDS = 0.5
+_BEAT_SECONDS, _LOOK_EVERY = 0.5, 10
 _MOST_EVENTS = 10_000  # kept until they are written; the oldest go first
 
 
@@ -96,10 +97,11 @@ class Desk:
             self.board.close_connections()
 
     async def _beat(self) -> None:
-        while True:
+        for beat in itertools.count():
             with _logged():
                 await self.read(self._write_events)
-                await self.read(self._look)
+                if beat % _LOOK_EVERY == 0:
+                    await self.read(self._look)
             if self._parent not in (None, os.getppid()):
                 signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(_BEAT_SECONDS)

@@ -117,8 +117,8 @@ def _requests(files: list[memoryview]) -> list[tuple[str, str]]:
     for (route, status), place in _PLACES.items():
         if total := sum(numbers[place] for numbers in files):
             method, _, template = route.rpartition(" ")
-            labels = f'{{method="{method}",route="{template}",status="{status}"}}'
-            rows.append((labels, str(total)))
+            series = f'{{method="{method}",route="{template}",status="{status}"}}'
+            rows.append((series, str(total)))
     return rows
 
 
@@ -134,7 +134,7 @@ def _counter(name: str, about: str, rows: Iterable[tuple[str, str]]) -> list[str
 def _metric(name: str, kind: str, about: str, rows: Iterable[tuple[str, str]]) -> list[str]:
     full = f"torch_holdout_{name}"
     head = [f"# HELP {full} {about}", f"# TYPE {full} {kind}"]
-    return head + [f"{full}{labels} {value}" for labels, value in rows]
+    return head + [f"{full}{series} {value}" for series, value in rows]
 
 
 def _read(folder: Path, *, living: bool = False) -> Iterable[memoryview]:

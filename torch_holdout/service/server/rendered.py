@@ -18,7 +18,7 @@ class Rendered:
 
     Example:
         >>> Rendered.of("text/plain", 17, b"page").tag
-        '"17-dd8aab36eb02"'
+        '"17-3660315a9af3"'
     """
 
     media_type: str

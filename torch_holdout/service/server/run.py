@@ -97,7 +97,7 @@ def serve(path: Path, *, announce: Callable[[str], None] = print) -> None:
         serve_admin(Path(folder), admin)
         announce(_announcement(config, listening, admin))
         worker = Worker(path.absolute(), Path(folder), os.getpid())
-        _run(_uvicorn(worker, config.server), listening)
+        _run(_uvicorn(worker, config), listening)
 
 
 def require_transport(server: ServerSection) -> None:
@@ -158,15 +158,16 @@ def _address(bound: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _uvicorn(worker: Worker, server: ServerSection) -> "uvicorn.Config":
+def _uvicorn(worker: Worker, config: BoardConfig) -> "uvicorn.Config":
     import uvicorn
 
+    own = config.server
     return uvicorn.Config(
         worker,
         factory=True,
-        workers=server.workers,
-        ssl_certfile=server.certfile,
-        ssl_keyfile=server.keyfile,
+        workers=own.workers,
+        ssl_certfile=None if own.certfile is None else config.path(own.certfile),
+        ssl_keyfile=None if own.keyfile is None else config.path(own.keyfile),
         log_config=copy.deepcopy(_LOG),
         access_log=False,  # it would log addresses with their queries; edge.py logs routes
         proxy_headers=False,  # nothing here depends on who a proxy says the client is

@@ -8,13 +8,14 @@ beside ``board.db`` stands ``board.service.db``; in PostgreSQL they have a schem
 import contextlib
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import QueuePool
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import reason
@@ -188,16 +189,13 @@ class _SqliteFile:
 
     def begin(self, *, reads_only: bool, durable: bool) -> sa.Connection:
         if self._engine is None:
-            address = f"{self._path.absolute().as_uri()}?mode=rw"
-            self._engine = sqlite_engine(
-                creator=lambda: sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS),
-                poolclass=NullPool,
-            )
+            self._engine = self._pooled()
         connection = self._engine.connect()
         try:
-            if not durable:  # in WAL mode nothing is damaged by it
-                driver: Any = connection.connection.driver_connection
-                driver.execute("PRAGMA synchronous = NORMAL").close()
+            driver: Any = connection.connection.driver_connection
+            # In WAL mode nothing is damaged by NORMAL: the last transactions may be gone.
+            level = "FULL" if durable else "NORMAL"
+            driver.execute(f"PRAGMA synchronous = {level}").close()
             return _begun(connection.execution_options(reads_only=reads_only))
         except BaseException:
             connection.close()
@@ -206,6 +204,31 @@ class _SqliteFile:
     def end(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
+
+    def _pooled(self) -> sa.Engine:
+        """Return an engine that keeps connections, never across a fork.
+
+        When the last connection is closed, SQLite copies its log back: too dear for each request.
+        """
+        address = f"{self._path.absolute().as_uri()}?mode=rw"
+        options: dict[str, Any] = {"uri": True, "check_same_thread": False}
+        engine = sqlite_engine(
+            creator=lambda: sqlite3.connect(address, timeout=WAIT_SECONDS, **options),
+            poolclass=QueuePool,
+            max_overflow=32,
+        )
+
+        @sa.event.listens_for(engine, "connect")
+        def connected(_: object, record: Any) -> None:
+            record.info["process"] = os.getpid()
+
+        @sa.event.listens_for(engine, "checkout")
+        def checked_out(_: object, record: Any, __: object) -> None:
+            if record.info["process"] != os.getpid():
+                raise sa.exc.DisconnectionError
+
+        weakref.finalize(self, connections.end, engine, os.getpid())
+        return engine
 
 
 @final
@@ -217,6 +240,7 @@ class _PostgresSchema:
         self.address = connections.canonical_address(parameters)
         self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, driver.Error)
         self._engine = connections.pooled_engine(driver, parameters)
+        weakref.finalize(self, connections.end, self._engine, os.getpid())
 
     def make(self) -> None:
         with self.begin(reads_only=False, durable=True) as connection:
