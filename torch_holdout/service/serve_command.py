@@ -1,5 +1,6 @@
 """``torch-holdout serve``: a board on the network."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,9 @@ def serve(
         Path,
         typer.Argument(metavar="BOARD.TOML", help="The board's configuration.", hidden=True),
     ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print where it listens as one JSON object.")
+    ] = False,
 ) -> None:
     """Serve a board until it is told to stop.
 
@@ -31,9 +35,14 @@ def serve(
                 f"Expected {error.name or 'a package'} to be installed for a board: "
                 f"pip install 'torch-holdout[service]'"
             ) from None
-        run(config, announce=_say)
+        run(config, announce=_say_as_json if as_json else _say)
 
 
 def _say(text: str) -> None:
     """Print at once: whoever started the server waits for these lines."""
     print(text, flush=True)
+
+
+def _say_as_json(text: str) -> None:
+    page, admin = (line.split()[-1] for line in text.splitlines())
+    _say(json.dumps({"page": page, "admin": admin}))
