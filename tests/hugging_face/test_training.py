@@ -5,9 +5,12 @@ import math
 import pytest
 import torch
 import torch_holdout as th
+from torch.nn.functional import cross_entropy
+from torch.utils.data import default_collate
 from torch_holdout.errors import BudgetExhaustedError
 from torch_holdout.transformers import HoldoutTrainer
 from transformers import (
+    BertForQuestionAnswering,
     EarlyStoppingCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
@@ -124,6 +127,32 @@ def test_a_function_gives_the_values_and_tuples_are_arguments(tmp_path):
     assert metrics["eval_top"] == pytest.approx(raw["accuracy"], abs=1e-5)
     short = (trainer.eval_dataset.ids[:, 0] < 20).double().mean()
     assert metrics["eval_short"] == pytest.approx(float(short), abs=1e-5)
+
+
+class Spans(Rows):
+    """Where an answer begins and ends: two labels of other names."""
+
+    def __getitem__(self, index):
+        ids = self.ids[index]
+        first, last = (ids[:2] % len(ids)).sort().values
+        return {"input_ids": ids, "start_positions": first, "end_positions": last}
+
+
+def test_labels_of_other_names_come_as_a_tuple(tmp_path):
+    def values(p):
+        both = zip(p.predictions, p.label_ids, strict=True)
+        losses = [cross_entropy(logits, place, reduction="none") for logits, place in both]
+        return {"loss": sum(losses) / 2}
+
+    rows, model = Spans("classes", SIZE, 2), BertForQuestionAnswering(model_for("classes").config)
+    trainer = trainer_for(
+        "classes", tmp_path, exact(statistics={"loss": th.BoundedMean(0.0, 5.0)}), values=values,
+        args={"label_names": ["start_positions", "end_positions"]}, model=model,
+        train_dataset=Spans("classes", 20, 1), eval_dataset=rows,
+    )  # fmt: skip
+    with torch.no_grad():
+        raw = model.eval()(**default_collate([rows[index] for index in range(SIZE)])).loss
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(raw), abs=1e-4)
 
 
 def test_the_budget_stops_training(tmp_path, caplog):
