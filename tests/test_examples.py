@@ -1,6 +1,7 @@
 """Each example runs, at small size, and twice."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -42,6 +43,30 @@ def test_any_framework_repeats_itself_in_another_process(tmp_path):
     closed = [printed.split("best: ")[0] for printed in (first, second)]
     assert closed[0] == closed[1]
     assert closed[0].count("[0.") == 6
+
+
+def test_a_leaderboard_is_closed_and_the_vault_judges(tmp_path):
+    folder = tmp_path / "board"
+    printed = run("leaderboard.py", "--folder", str(folder), "--accounts", "3")
+    assert "chosen by 3 more accounts" in printed
+    assert "6 accounts in the leaderboard" in printed
+    assert sum(line.startswith("bayes ") for line in printed.splitlines()) >= 3
+    assert (folder / "results.html").exists()
+    assert len(json.loads((folder / "results.json").read_text())["finalists"]) >= 4
+
+
+def test_an_agents_loop_keeps_nothing_that_is_worth_nothing():
+    """A false keep has a probability of 5 % at most; with these 5 challenges far less."""
+    printed = run("agent_loop.py", "--challenges", "5")
+    (certified,) = [line for line in printed.splitlines() if line.startswith("certified")]
+    assert certified.split()[1] == "0"
+    assert "keep if better" in printed
+
+
+def test_a_remote_guard_trains_without_labels():
+    printed = run("remote_guard.py", "--epochs", "3")
+    assert "ended after 3 epochs" in printed
+    assert "named a finalist: repeat" in printed or "named a finalist: guess" in printed
 
 
 def test_early_stopping_continues_its_ledger(tmp_path):
@@ -217,6 +242,7 @@ def test_examples_are_all_tested():
     known |= {"train_hydra.py"}  # in test_hydra.py
     known |= {"sealed_stopping.py", "display_runs.py"}
     known |= {"optuna_sweep.py", "ray_sweep.py", "ddp.py"}
+    known |= {"leaderboard.py", "agent_loop.py", "remote_guard.py"}
     assert set(EXAMPLES) == known
 
 

@@ -36,11 +36,13 @@ PUBLIC = (
     "torch_holdout.prediction.mechanisms",
     "torch_holdout.prediction.lightning",
     "torch_holdout.prediction.pytorch_lightning",
+    "torch_holdout.service.client",
     "torch_holdout.audit",
 )
 # Sections of the first page, by where a name is defined; other pages may have one for each file.
 SECTIONS = {
     "The door": ("holdout", "training"),
+    "Boards": ("service",),
     "Statistics": ("statistics", "_fingerprints"),
     "Mechanisms": ("mechanisms",),
     "Planning": ("planning",),

@@ -1,9 +1,13 @@
 """Every page's Python runs, in order, in an empty folder; every command on it exists."""
 
+import contextlib
 import sys
 
 import pytest
+from torch_holdout.service.server import hosting
 
+from support.builders import boards
+from support.machines.board_server import in_thread
 from support.machines.site import ROOT, blocks, commands, run_blocks, shown_outputs, wrong_commands
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -26,13 +30,36 @@ EXACT = {
 named = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT / "docs")))
 
 
+# Pages that ask a board: in place of this address they get that of a real server.
+ADDRESS = "https://host/boards/digits-2026"
+ASKING = {"submit.md": {}, "gate-an-agent.md": boards.GATE}
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """Serve a board of a mode; return its page's address."""
+    with contextlib.ExitStack() as stack:
+
+        def serve(parts):
+            board, _ = boards.with_teams(tmp_path / "board", "alpha", **parts)
+            token = hosting.rotate(board.config, "team", "alpha", at_once=True)
+            monkeypatch.setenv("TORCH_HOLDOUT_TOKEN", token)
+            monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+            (tmp_path / "counters").mkdir()
+            return f"{stack.enter_context(in_thread(board, tmp_path / 'counters'))}/boards/digits"
+
+        yield serve
+
+
 @named
 # Lightning's own, of how it looks into batches and loaders.
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning", "ignore:.*num_workers.*")
-def test_the_python_blocks_run(page, tmp_path, monkeypatch):
+def test_the_python_blocks_run(page, tmp_path, monkeypatch, served):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [page.name])  # LightningCLI looks for pytest's arguments
     text = page.read_text()
+    if page.name in ASKING:
+        text = text.replace(ADDRESS, served(ASKING[page.name]))
     printed = run_blocks(text, page.name)
     exact = list(shown_outputs(text).items())[: EXACT.get(page.name, 0)]
     assert len(exact) == EXACT.get(page.name, 0)

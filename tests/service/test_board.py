@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError
-from torch_holdout.service.server import hosting
+from torch_holdout.service.server import hosting, schema
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.config import read_config
 from torch_holdout.service.server.problems import Problem, RefusedError
@@ -341,6 +341,14 @@ class TestConcurrency:
         [thread.join() for thread in threads]
         assert (len(answered), problems) == (3, [409] * 6)
         assert board.view().position == 3
+
+    def test_without_its_note_an_upload_is_still_repeated(self, tmp_path):
+        board, who = with_teams(tmp_path, "alpha", "beta")
+        first = put(board, who["alpha"], guesses(800))[1]
+        with board.store.transaction() as connection:
+            connection.execute(schema.submissions.delete())  # as a power cut might
+        assert put(board, who["alpha"], guesses(800)) == (False, first | {"kind": "repeat"})
+        assert board.view().position == 1
 
     def test_an_upload_that_was_lost_is_kept_again_by_its_repeat(self, tmp_path):
         board, who = with_teams(tmp_path, "alpha")

@@ -7,6 +7,7 @@ import torch_holdout as th
 from torch_holdout import accounting, audit, bounds, ledger, prediction, tuning
 from torch_holdout.lightning import HoldoutGuard
 from torch_holdout.mechanisms import Release
+from torch_holdout.service.client import Quota, RemoteAnswer
 
 from support.builders.challenges import make_challenged, wrong_on
 from support.builders.ensembles import PARTS, data, ensemble
@@ -57,6 +58,10 @@ SKIPPED = {
     "Mechanism.": ABSTRACT,
     "PredictionMechanism": ABSTRACT,
     "PredictionMechanism.": ABSTRACT,
+    "RemoteBoard": "made by remote",
+    "RemoteBoard.": "asks a server (tests/service/client)",
+    "RemoteHoldout": "made by RemoteBoard.holdout",
+    "RemoteHoldout.": "asks a server (tests/service/client)",
     "Refusal.fits": "reads a row of the ledger's own table",
     "Summary.": "reads a row of the ledger's own table",
     "BoundedMean.total": "of Blockwise only",
@@ -103,6 +108,7 @@ NEVER_RETURNS = {
     "Ledger.board_reading": OF_A_BOARD,
     "Ledger.board_submission": OF_A_BOARD,
     "Ledger.board_submissions": OF_A_BOARD,
+    "remote": "takes a board's address; random ones are refused",
     "ReusableHoldoutMetric.merge_state": REFUSES,
     "Sealed.decide": REFUSES,
     "Run": "made by ReusableHoldout.run",
@@ -125,6 +131,17 @@ NEVER_RETURNS = {
     "audit": "runs for seconds; stopped before its first part",
 }
 MAKE = {
+    "RemoteAnswer": lambda g: RemoteAnswer(
+        submission="9f2c",
+        kind="release",
+        better=True,
+        value=0.84,
+        interval=None,
+        values={"accuracy": 0.84},
+        quota=Quota(submissions_left=4),
+        position=1,
+        chain="7be1",
+    ),
     "ReusableHoldout": trained_holdout,
     "ReusableHoldout.prices": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),
     "ReusableHoldout.run": lambda g: make_holdout(mechanism=th.Sealed(evaluations=10)),

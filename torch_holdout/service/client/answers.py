@@ -82,6 +82,10 @@ class PublicStatistic:
         high: The largest.
         mode: ``"min"`` or ``"max"``: which direction is better.
         kind: How it is computed, e.g. ``"accuracy"``.
+
+    Example:
+        >>> PublicStatistic(low=0.0, high=1.0, mode="max", kind="accuracy").mode
+        'max'
     """
 
     low: float
@@ -114,12 +118,13 @@ class BoardStatus:
         releases: Values that the team may be told in all; None where that is not said.
 
     Example:
-        >>> status_from({
+        >>> board = status_from({
         ...     "name": "digits", "title": "Digits", "mode": "ladder", "state": "open",
         ...     "closes": None, "rows": 3000, "upload": "classes", "classes": 10,
         ...     "statistics": {"acc": {"low": 0, "high": 1, "mode": "max", "kind": "accuracy"}},
-        ...     "first": "acc", "position": 0, "chain": "7be1"}).rows
-        3000
+        ...     "first": "acc", "position": 0, "chain": "7be1"})  # a BoardStatus
+        >>> board.rows, board.statistics["acc"].mode, board.quota
+        (3000, 'max', None)
     """
 
     name: str

@@ -21,7 +21,7 @@ from torch_holdout.service.server.bodies import (
 from torch_holdout.service.server.callers import HERE, DeskOf, Holder, Reader, Team
 from torch_holdout.service.server.desk import Desk
 from torch_holdout.service.server.edge import Edge
-from torch_holdout.service.server.messages import refusals
+from torch_holdout.service.server.messages import Responses, refusals
 from torch_holdout.service.server.metrics import Counters
 from torch_holdout.service.server.page_routes import conditional
 from torch_holdout.service.server.problems import Problem, RefusedError
@@ -32,6 +32,8 @@ _MOST_POSITION = 2**53
 Sha = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the upload.")]
 
 router = APIRouter(prefix="/v1")
+_NOT_NEWER: Responses = {304: {"description": "Not newer than If-None-Match"}}
+_ANSWERED: Responses = {201: {"model": messages.AnswerMessage, "description": "Answered"}}
 _binary = {"schema": {"type": "string", "format": "binary"}}
 _UPLOAD = {"requestBody": {"required": True, "content": {"application/x-npy": _binary,
                                                          "text/csv": _binary}}}  # fmt: skip
@@ -90,7 +92,7 @@ async def board_facts(desk: DeskOf, _: Reader) -> Response:
     "/boards/{board}/leaderboard",
     dependencies=[HERE],
     response_model=messages.LeaderboardMessage,
-    responses={304: {"description": "Not newer than If-None-Match"}} | refusals(401, 404, 429),
+    responses=_NOT_NEWER | refusals(401, 404, 429),
 )
 async def leaderboard(request: Request, desk: DeskOf, _: Reader) -> Response:
     """Return the leaderboard; its ETag changes with the ledger's position."""
@@ -102,8 +104,7 @@ async def leaderboard(request: Request, desk: DeskOf, _: Reader) -> Response:
     "/boards/{board}/submissions/{sha256}",
     dependencies=[HERE],
     response_model=messages.AnswerMessage,
-    responses={201: {"model": messages.AnswerMessage, "description": "Answered"}}
-    | refusals(401, 403, 404, 408, 409, 411, 413, 415, 429),
+    responses=_ANSWERED | refusals(401, 403, 404, 408, 409, 411, 413, 415, 429),
     openapi_extra=_UPLOAD,
 )
 async def submit(

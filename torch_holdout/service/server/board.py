@@ -102,20 +102,27 @@ class Board:
 
     def require_open(self) -> None:
         """Refuse if nothing is answered any more."""
+        self._received_before(None, "")
+
+    def _received_before(self, team: str | None, sha: str) -> bool:
+        """Refuse if nothing is answered any more; return whether an upload was here before."""
+        board = self.config.board.name
         with self.store.transaction(reads_only=True) as connection:
-            closed = tokens.closed_at(connection, self.config.board.name)
+            closed = tokens.closed_at(connection, board)
+            known = team is not None and teams.has_received(connection, board, team, sha)
         if closed is not None or self._has_ended():
             raise _closed()
+        return known
 
     def submit(
         self, caller: Caller, sha: str, body: bytes, media_type: str, *, final: bool = False
     ) -> tuple[bool, dict[str, Any]]:
         """Answer an upload; return whether it is new, and the answer as JSON."""
         team = _team_of(caller)
-        self.require_open()
+        known = self._received_before(team, sha)
         predictions = self._accepted(sha, body, media_type)
-        kept = self._uploads.has(sha)  # one that is not kept was hardly answered: do not look
-        answer = self.holdout.recall(team, sha) if kept else None
+        # Every answer has its note, made before; if that is lost, the door itself repeats.
+        answer = self.holdout.recall(team, sha) if known else None
         if answer is None:
             answer = self._answered(team, sha, body, predictions)
         if not self._uploads.has(sha):  # lost, or taken back by another team's refusal meanwhile
@@ -303,9 +310,10 @@ class Board:
     def _answered(self, team: str, sha: str, body: bytes, predictions: Array) -> BoardAnswer:
         """Keep an upload, note it, and ask the door: in this order, so that nothing is lost."""
         board, spent = self.config.board.name, team in self._exhausted
+        new = not self._uploads.has(sha)
         if not spent:
             self._uploads.keep(sha, body)
-            with self.store.transaction() as connection:
+            with self.store.transaction(durable=False) as connection:
                 teams.receive(connection, board, team, sha, len(body))
         try:
             return self.holdout.submit(
@@ -316,7 +324,8 @@ class Board:
         except QuotaExhaustedError as error:
             self._exhausted.add(team)
             refusal = _exhausted(error.scope)
-        self._take_back(team, sha)
+        if new:
+            self._take_back(team, sha)
         raise refusal
 
     def _values(self, predictions: Array) -> dict[str, Any]:

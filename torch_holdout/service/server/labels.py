@@ -16,6 +16,7 @@ from typing import Any, NoReturn, final
 
 import numpy as np
 
+from torch_holdout._noise.orders import secret_order
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout._shared.private_files import write_private
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, SealedValueError
@@ -86,7 +87,7 @@ def cut_labels(config: BoardConfig) -> None:
     for section in config.statistics.values():
         for size in {public, rows - public} - {0}:
             statistic(section).units(size)  # raises where there are more blocks than rows
-    order = _secret_order(rows)
+    order = secret_order(rows)
     parts = np.sort(order[:public]), np.sort(order[public:])
     vault = _packed(config, rows, parts[1], target, None)
     first = _packed(config, rows, parts[0], target, hashlib.sha256(vault).hexdigest())
@@ -143,13 +144,6 @@ def _rows_of(content: bytes) -> int:
     """Return how many numbers of eight bytes follow an npy file's header of version 1."""
     start = 10 + int.from_bytes(content[8:10], "little")
     return max(0, len(content) - start) // 8
-
-
-def _secret_order(rows: int) -> Array:
-    """Return the rows in an order that nobody can know: who is in which part is a secret."""
-    secret = fresh_secret(32)
-    stream = hashlib.shake_256(secret + b"order of rows").digest(8 * rows)
-    return np.argsort(np.frombuffer(stream, dtype="<u8"), kind="stable")
 
 
 def _packed(

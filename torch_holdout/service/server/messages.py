@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+Responses = dict[int | str, dict[str, Any]]
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="allow")
@@ -113,7 +115,7 @@ class ProblemMessage(BaseModel):
 PROBLEM = "application/problem+json"
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def refusals(*statuses: int) -> Responses:
     """Describe the refusals of a route for OpenAPI."""
     content = {PROBLEM: {"schema": ProblemMessage.model_json_schema()}}
     always = (422, 500, 503)

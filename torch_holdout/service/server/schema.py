@@ -188,11 +188,13 @@ class _SqliteFile:
             connection.commit()
 
     def begin(self, *, reads_only: bool, durable: bool) -> sa.Connection:
-        connection = self._opened().connect()
+        if self._engine is None:
+            self._engine = self._pooled()
+        connection = self._engine.connect()
         try:
-            # Without FULL the last rows may be lost in a power cut; in WAL mode nothing is damaged.
-            level = "FULL" if durable else "NORMAL"
             driver: Any = connection.connection.driver_connection
+            # In WAL mode nothing is damaged by NORMAL: the last transactions may be gone.
+            level = "FULL" if durable else "NORMAL"
             driver.execute(f"PRAGMA synchronous = {level}").close()
             return _begun(connection.execution_options(reads_only=reads_only))
         except BaseException:
@@ -203,19 +205,30 @@ class _SqliteFile:
         if self._engine is not None:
             self._engine.dispose()
 
-    def _opened(self) -> sa.Engine:
-        """Return the engine; its connections stay open: closing the last one copies the log."""
-        if self._engine is None:
-            address = f"{self._path.absolute().as_uri()}?mode=rw"
-            self._engine = sqlite_engine(
-                creator=lambda: sqlite3.connect(
-                    address, uri=True, timeout=WAIT_SECONDS, check_same_thread=False
-                ),
-                poolclass=QueuePool,
-                pool_size=8,
-                max_overflow=-1,
-            )
-        return self._engine
+    def _pooled(self) -> sa.Engine:
+        """Return an engine that keeps connections, never across a fork.
+
+        When the last connection is closed, SQLite copies its log back: too dear for each request.
+        """
+        address = f"{self._path.absolute().as_uri()}?mode=rw"
+        options: dict[str, Any] = {"uri": True, "check_same_thread": False}
+        engine = sqlite_engine(
+            creator=lambda: sqlite3.connect(address, timeout=WAIT_SECONDS, **options),
+            poolclass=QueuePool,
+            max_overflow=32,
+        )
+
+        @sa.event.listens_for(engine, "connect")
+        def connected(_: object, record: Any) -> None:
+            record.info["process"] = os.getpid()
+
+        @sa.event.listens_for(engine, "checkout")
+        def checked_out(_: object, record: Any, __: object) -> None:
+            if record.info["process"] != os.getpid():
+                raise sa.exc.DisconnectionError
+
+        weakref.finalize(self, connections.end, engine, os.getpid())
+        return engine
 
 
 @final

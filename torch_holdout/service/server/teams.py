@@ -79,11 +79,16 @@ def revoked(connection: sa.Connection, board: str) -> dict[str, str]:
     return {str(team): str(at) for team, at in connection.execute(shut)}
 
 
-def receive(connection: sa.Connection, board: str, team: str, sha: str, size: int) -> None:
-    """Note an upload that is kept; one that is noted already stays as it is."""
+def has_received(connection: sa.Connection, board: str, team: str, sha: str) -> bool:
+    """Whether an upload of a team is noted."""
     own = schema.submissions.c
     same = (own.board == board) & (own.team == team) & (own.submission == sha)
-    if connection.execute(sa.select(own.size).where(same)).first() is None:
+    return connection.execute(sa.select(own.size).where(same)).first() is not None
+
+
+def receive(connection: sa.Connection, board: str, team: str, sha: str, size: int) -> None:
+    """Note an upload that is kept; one that is noted already stays as it is."""
+    if not has_received(connection, board, team, sha):
         row = {"board": board, "team": team, "submission": sha, "size": size}
         change(connection, schema.submissions.insert().values(row | {"received_at": now()}))
 
