@@ -364,6 +364,7 @@ BY_PLACE = {
     "Ledger.register:account": one_of(None),
     "Ledger.register_records:account": one_of(None),
     "Ledger.register_records:name": fresh_name,
+    "Ledger.register_board:registration": one_of({"statistics": {}}),
     "Ledger.register_records:registration": one_of({"kind": "soft_majority"}),
     "Ledger.register_records:capacity": one_of(10**12),
     "Ledger.account:budget": one_of(None, 5),

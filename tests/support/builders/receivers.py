@@ -103,6 +103,7 @@ TUNE = "only in a trial of Ray Tune, or with its results (tests/tuning/test_ray.
 REFUSES = "it always refuses, and says what to call instead"
 OF_A_BOARD = "of an account that BoardHoldout makes (tests/ledger/test_boards.py)"
 NEVER_RETURNS = {
+    "Ledger.board": OF_A_BOARD,
     "Ledger.board_head": OF_A_BOARD,
     "Ledger.board_reading": OF_A_BOARD,
     "Ledger.board_submission": OF_A_BOARD,
