@@ -235,7 +235,7 @@ class RemoteHoldout:
         The submission's name is its content. The weights' fingerprint stays here: it only tells
         whether they changed during the pass. In a process group every rank must ask.
         """
-        rows = self._rows(sums, guesses)
+        rows = self._whole_pass(sums, guesses)
         whole = rows.gather(query)
 
         def ask() -> RemoteAnswer | None:
@@ -308,7 +308,7 @@ class RemoteHoldout:
                 f"{shown(name)}."
             )
 
-    def _rows(self, sums: Mapping[str, Any], guesses: Mapping[str, Any] | None) -> RemoteRows:
+    def _whole_pass(self, sums: Mapping[str, Any], guesses: Mapping[str, Any] | None) -> RemoteRows:
         if guesses:
             raise InvalidArgumentError(
                 f"Expected no guesses for board {self.name!r}: it compares with its own last "
