@@ -16,7 +16,7 @@ def serve(
         typer.Argument(metavar="BOARD.TOML", help="The board's configuration.", hidden=True),
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print where it is as one line of JSON.")
+        bool, typer.Option("--json", help="Print where it listens as one JSON object.")
     ] = False,
 ) -> None:
     """Serve a board until it is told to stop.
