@@ -126,6 +126,24 @@ def test_other_statistics_come_with_a_pass_or_in_a_call_of_their_own():
     }  # fmt: skip
 
 
+def test_what_comes_after_the_stop_is_named_by_its_weights():
+    """A free text could name values that were chosen after the stop and do not pay for it."""
+    holdout = sealed(err=th.BoundedMean(0.0, 1.0), acc=th.ZeroOne())
+    hits = holdout.accumulator("acc")
+    hits.update(torch.arange(SIZE) < 6)
+    by_weights, by_text = torch.nn.Linear(1, 1).eval(), "weights"
+    run = holdout.run(stop=th.Patience("err", 1))
+    for query in (by_text, by_weights):
+        stopped = run.evaluate(sums(holdout, 0.5), query=query)
+    assert stopped.stop
+    before = holdout.status()
+    with pytest.raises(th.HoldoutError, match="stopped by its patience"):
+        run.evaluate({"acc": hits}, query=by_text)
+    assert holdout.status() == before
+    assert run.evaluate({"acc": hits}, query=by_weights).number == 2
+    assert [v.value for v in holdout.close().values if v.statistic == "acc"] == [0.75]
+
+
 def test_a_run_without_a_stop_says_nothing():
     holdout = sealed()
     outcome = play(holdout, [0.5] * 9, None)
@@ -440,6 +458,4 @@ class TestNoise:
         ]
         assert stops == [False, False, True]
         assert (run.outcome.best_evaluation, run.outcome.stopped_at) == (10, 3)
-        late = run.evaluate({"acc": hits}, query="w2")
-        assert late.stop
         assert not verify(holdout.address).findings

@@ -40,12 +40,23 @@ class OpenedRun:
     noise: NoiseSource
 
     def take(
-        self, sums: Mapping[str, Sums], query: str, step: str | None, *, replays: bool
+        self,
+        sums: Mapping[str, Sums],
+        query: str,
+        step: str | None,
+        *,
+        replays: bool,
+        by_weights: bool = False,
     ) -> Passed:
         """Record one evaluation, and decide whether the run stops.
 
-        ``replays``: whether weights that were evaluated before are passes of a resumed run, come
-        to again, although no step tells.
+        Args:
+            sums: By statistic.
+            query: Its key.
+            step: Which step of the training loop it is.
+            replays: Whether weights that were evaluated before are passes of a resumed run, come to
+                again, although no step tells.
+            by_weights: Whether the weights' own fingerprint names the query.
         """
         run = self.run
         own = run.statistic in sums
@@ -56,8 +67,10 @@ class OpenedRun:
         if again and not new and (step is not None or replays or not own):
             return self._again(again[-1])
         # Another statistic of weights that were evaluated in time may come late: asking for it
-        # was possible, whatever the run said.
+        # was possible, whatever the run said. A free text may name values chosen after the stop,
+        # which do not pay for it.
         late = bool(seen) and not own and run.share is not None
+        late = late and (by_weights or run.ended_silently)
         if run.state != "open" and not late:
             raise ended_run(outcome_of(run, self.mechanism, ""))
         number = seen[0].evaluation if seen else None

@@ -129,7 +129,8 @@ class Run:
         Args:
             sums: Values of the whole holdout by statistic, in any array, as ``holdout.ask`` takes
                 them; or sealed sums. An evaluation of the statistic that stops the run is a pass;
-                others may come with it or in calls of their own.
+                others may come with it or in calls of their own; after the stop only where the
+                weights themselves name the query.
             query: Text, a weights fingerprint, a module in eval mode, or ``th.digest(model)``.
             step: Which step of the training loop this is. A resumed run that comes to a step again
                 with the same weights gets the same answer, and makes no new pass.
@@ -209,10 +210,10 @@ class Run:
         asked = Question(sums, query, guesses_for(sums, None), False, step=step)
         if not asked.sums:
             raise InvalidArgumentError("Expected the sums of at least one statistic, but got none.")
-        replays = self._replays > 0
+        replays, by_weights = self._replays > 0, isinstance(query, WeightsFingerprint)
 
         def take(opened: OpenedRun, sums: Mapping[str, Sums], key: str) -> Passed:
-            return opened.take(sums, key, step, replays=replays)
+            return opened.take(sums, key, step, replays=replays, by_weights=by_weights)
 
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
