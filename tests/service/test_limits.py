@@ -1,8 +1,12 @@
 """Limits that guard the machine: bodies and their deadlines, requests a minute, bytes at once."""
 
+import asyncio
+import socket
+
 import anyio
 import pytest
 from starlette.requests import Request
+from torch_holdout.service.server import run
 from torch_holdout.service.server.bodies import announced_length, read_body
 from torch_holdout.service.server.limits import RateWindow, ReadingRoom
 from torch_holdout.service.server.metrics import Counters, exposition, ready
@@ -96,6 +100,27 @@ def test_bytes_at_once_are_bounded_in_all_and_for_each_token():
     assert room.taken == 0
     with room.reading("aaaa", 90):  # one upload alone always fits
         assert room.taken == 90
+
+
+def test_answers_are_sent_at_once():
+    """Asyncio asks a socket for its protocol before it switches Nagle's algorithm off."""
+
+    async def is_undelayed():
+        seen = asyncio.get_running_loop().create_future()
+
+        def greet(_, writer):
+            own = writer.get_extra_info("socket")
+            seen.set_result(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = run._bound("127.0.0.1:0")
+        async with await asyncio.start_server(greet, sock=listening):
+            _, writer = await asyncio.open_connection(*listening.getsockname())
+            undelayed = await seen
+            writer.close()
+        return undelayed
+
+    assert asyncio.run(is_undelayed()) == 1
 
 
 def test_counters_of_several_workers_are_added(tmp_path):
