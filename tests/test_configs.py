@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import jsonargparse
+import numpy
 import pytest
 import torch
 import torch_holdout as th
@@ -286,6 +287,41 @@ def test_every_mechanism_is_built(name, options):
     holdout = parser.instantiate_classes(parser.parse_object({"holdout": config})).holdout
     assert holdout.mechanism == getattr(th, name)(**options)
     assert holdout.statistics == {"val_acc": th.ZeroOne()}
+
+
+BOUNDS = {"low": 0.0, "high": 5.0}
+STATISTICS = {
+    "Ratio": {
+        **BOUNDS,
+        "numerator": {"class_path": "torch_holdout.BoundedMean", "init_args": BOUNDS},
+        "denominator": {"class_path": "torch_holdout.ZeroOne"},
+    },
+    "LoggedMean": {**BOUNDS, "batch_size": 50},
+    "CrossEntropy": {"high": 5.0, "reduce": "mean", "class_dim": -1, "ignore_index": 255},
+    "GroupedMean": {
+        **BOUNDS,
+        "groups": {"class_path": "numpy.load", "init_args": {"file": "patients.npy"}},
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "options"), STATISTICS.items(), ids=list(STATISTICS))
+def test_statistics_of_other_units_are_built(name, options, tmp_path, monkeypatch):
+    """The ids of groups, one for each row, come from a file."""
+    monkeypatch.chdir(tmp_path)
+    numpy.save("patients.npy", numpy.arange(500) // 4)
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(th.ReusableHoldout, "holdout", fail_untyped=False)  # as Lightning
+    config = {"url": "memory://", "name": "val", "size": 500, "budget": 5}
+    config["statistics"] = {"m": {"class_path": f"torch_holdout.{name}", "init_args": options}}
+    config["mechanism"] = {"class_path": "torch_holdout.Ladder", "init_args": {"step": 0.01}}
+    holdout = parser.instantiate_classes(parser.parse_object({"holdout": config})).holdout
+    made = dict(options)
+    if name == "Ratio":
+        made |= {"numerator": th.BoundedMean(**BOUNDS), "denominator": th.ZeroOne()}
+    if name == "GroupedMean":
+        made |= {"groups": numpy.load("patients.npy")}
+    assert holdout.statistics["m"].identity() == getattr(th, name)(**made).identity()
 
 
 def by_first(record):

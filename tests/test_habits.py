@@ -57,6 +57,15 @@ def test_the_ledger_hook_knows_ledgers_from_assets():
         assert bool(refused) == (path in secret)
 
 
+def test_contributing_lists_what_is_skipped_without_an_optional_package():
+    """By the word in the code; that a package is installed is what `-rs` of a run shows."""
+    skips = "pytest." + "importorskip("
+    files = {path for path in (ROOT / "tests").rglob("*.py") if skips in path.read_text()}
+    assert files
+    said = (ROOT / "CONTRIBUTING.md").read_text()
+    assert [path for path in files if str(path.relative_to(ROOT)) not in said] == []
+
+
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
 def test_issue_forms_are_whole(path):
     content = yaml.safe_load(path.read_text())

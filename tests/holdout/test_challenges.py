@@ -145,6 +145,17 @@ def test_every_statistic_has_its_own_incumbent():
     assert math.fsum(told) == pytest.approx(kt([True, True]))
 
 
+def test_the_status_says_who_the_incumbent_is():
+    holdout = make_challenged()
+    assert holdout.status().incumbents == {}
+    first, better, _ = challenged_thrice(holdout)
+    loss = holdout.challenge("loss", losses(2.0), query="a")
+    status = holdout.status()
+    assert status.incumbents == {"acc": better.query, "loss": loss.query}
+    assert f"  incumbent of acc: {better.query}\n" in str(status)
+    assert first.query not in str(status)
+
+
 def test_challenges_and_runs_pay_for_each_other():
     holdout = make_challenged()
     with holdout.run() as run:

@@ -156,6 +156,13 @@ class TestSealed:
         assert len(closing.curve("val_loss", 3)) == 5
         assert "run 3 (wide + dropout): 5 evaluations, never ended" in str(closing)
 
+    def test_the_status_offers_an_open_run_until_it_is_closed(self):
+        holdout, run = sealed_runs()
+        assert f"resume={run.id!r} goes on" in str(holdout.status())
+        holdout.close()
+        assert "run 3 (wide + dropout): never ended, 5 evaluations" in str(holdout.status())
+        assert "goes on" not in str(holdout.status())
+
     def test_a_run_given_up_for_free_has_no_values(self):
         holdout = make_sealed()
         run = holdout.run(stop=th.Patience("val_loss", 3))

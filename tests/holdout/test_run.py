@@ -396,8 +396,10 @@ class TestNoise:
     def test_closing_shows_what_was_paid_for_and_erases_the_rest(self):
         holdout = self.private()
         play(holdout, [0.9, 0.5, 0.6, 0.7], th.Patience("err", 2))
+        assert "shown by close(exact=True) only" in str(holdout.certificate())
         closing = holdout.close()
         assert (closing.values, closing.best, closing.exact) == ((), None, False)
+        assert "no value was shown, and no sums are kept" in str(holdout.certificate())
         assert closing.runs[0].outcome.best_evaluation == 2
         with pytest.raises(th.HoldoutClosedError, match="erased"):
             holdout.close(exact=True)

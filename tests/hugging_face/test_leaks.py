@@ -137,6 +137,27 @@ def test_unguarded_the_raw_values_are_found_everywhere(task, tmp_path):
     assert "callbacks" in hits
 
 
+@pytest.mark.parametrize("way", ["live", "unguarded"])
+def test_weights_and_biases_is_told_guarded_values_only(way, tmp_path, monkeypatch):
+    """Its own records, offline; a plain Trainer's hold raw values, so the search finds them."""
+    wandb = pytest.importorskip("wandb")
+    for name, value in {"MODE": "offline", "SILENT": "true", "DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    guarded = way == "live"
+    spy = Spy("classes")
+    trainer = spy.trainer = trainer_for(
+        "classes", tmp_path, live() if guarded else None, args={"report_to": "wandb"},
+        callbacks=[spy], **({} if guarded else {"kind": Trainer}),
+    )  # fmt: skip
+    trainer.train()
+    wandb.finish()
+    wandb.teardown()  # waits for the writer
+    (records,) = tmp_path.rglob("*.wandb")
+    assert b"eval/loss" in records.read_bytes()
+    raw = [value for found in spy.raw for name, value in found.items() if name != "accuracy"]
+    assert bool(raw_hits(records.read_bytes(), raw)) is not guarded
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_card_shows_guarded_values_only(task, tmp_path):
     trainer = trainer_for(task, tmp_path, live(), args={"num_train_epochs": 1})

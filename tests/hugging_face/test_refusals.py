@@ -86,6 +86,10 @@ REFUSED = {
         lambda: live(mechanism=th.Thresholdout(threshold=0.1, sigma=0.01, guess="train")), {},
         "Expected `guess_dataset`",
     ),
+    "means of batches": (
+        lambda: live(statistics={"loss": th.LoggedMean(0.0, 5.0, batch_size=10)}), {},
+        "statistics of single examples, but .'loss'.",
+    ),
     "no function": (live, {"values": 3}, "to be a function"),
 }  # fmt: skip
 
@@ -151,13 +155,37 @@ def test_training_records_in_the_holdout_are_refused(tmp_path):
     trainer = trainer_for("classes", tmp_path, live(), train_dataset=train, eval_dataset=val)
     with pytest.raises(InvalidArgumentError, match="10 of 60 are the holdout's own"):
         trainer.train()
+    for untrained in (trainer.evaluate, lambda: trainer.predict(train)):
+        with pytest.raises(InvalidArgumentError, match="10 of 60 are the holdout's own"):
+            untrained()
 
 
-def test_a_public_set_with_holdout_records_is_refused(tmp_path):
-    sets = {"held": Rows("classes", SIZE, 2), "display": Rows("classes", SIZE, 2)}
+def test_a_training_set_that_came_later_is_compared_too(tmp_path):
+    trainer = trainer_for("classes", tmp_path, live(), args={"num_train_epochs": 1})
+    trainer.train()
+    trainer.train_dataset = trainer.eval_dataset
+    with pytest.raises(InvalidArgumentError, match="45 of 45 are the holdout's own"):
+        trainer.train()
+
+
+ASKS = {
+    "train": lambda trainer: trainer.train(),
+    "evaluate": lambda trainer: trainer.evaluate(),
+    "by name": lambda trainer: trainer.evaluate("display"),
+    "by object": lambda trainer: trainer.evaluate(trainer.eval_dataset["display"]),
+    "predict": lambda trainer: trainer.predict(trainer.eval_dataset["display"]),
+    "loader": lambda trainer: trainer.get_test_dataloader(trainer.eval_dataset["display"]),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_a_public_set_with_holdout_records_is_refused(ask, tmp_path):
+    """Also as the first of the sets, before the holdout's own turn."""
+    sets = {"display": Rows("classes", SIZE, 2), "held": Rows("classes", SIZE, 2)}
     trainer = trainer_for("classes", tmp_path, live(), eval_dataset=sets, public_eval=("display",))
     with pytest.raises(InvalidArgumentError, match="sets in `public_eval` with other records"):
-        trainer.train()
+        ASKS[ask](trainer)
+    assert trainer.state.log_history == []
 
 
 def test_a_loader_that_ignores_its_argument_does_not_show_the_holdout(tmp_path):

@@ -5,14 +5,23 @@ import math
 import pytest
 import torch
 import torch_holdout as th
+from torch.nn.functional import cross_entropy
+from torch.utils.data import default_collate
 from torch_holdout.errors import BudgetExhaustedError
 from torch_holdout.transformers import HoldoutTrainer
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import (
+    BertForQuestionAnswering,
+    EarlyStoppingCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
 
 from support.builders.hugging_face import (
     SIZE,
     TASKS,
     Rows,
+    arguments,
     live,
     model_for,
     raw_values,
@@ -120,6 +129,32 @@ def test_a_function_gives_the_values_and_tuples_are_arguments(tmp_path):
     assert metrics["eval_short"] == pytest.approx(float(short), abs=1e-5)
 
 
+class Spans(Rows):
+    """Where an answer begins and ends: two labels of other names."""
+
+    def __getitem__(self, index):
+        ids = self.ids[index]
+        first, last = (ids[:2] % len(ids)).sort().values
+        return {"input_ids": ids, "start_positions": first, "end_positions": last}
+
+
+def test_labels_of_other_names_come_as_a_tuple(tmp_path):
+    def values(p):
+        both = zip(p.predictions, p.label_ids, strict=True)
+        losses = [cross_entropy(logits, place, reduction="none") for logits, place in both]
+        return {"loss": sum(losses) / 2}
+
+    rows, model = Spans("classes", SIZE, 2), BertForQuestionAnswering(model_for("classes").config)
+    trainer = trainer_for(
+        "classes", tmp_path, exact(statistics={"loss": th.BoundedMean(0.0, 5.0)}), values=values,
+        args={"label_names": ["start_positions", "end_positions"]}, model=model,
+        train_dataset=Spans("classes", 20, 1), eval_dataset=rows,
+    )  # fmt: skip
+    with torch.no_grad():
+        raw = model.eval()(**default_collate([rows[index] for index in range(SIZE)])).loss
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(raw), abs=1e-4)
+
+
 def test_the_budget_stops_training(tmp_path, caplog):
     trainer = trainer_for("classes", tmp_path, live(budget=2), args={"num_train_epochs": 5})
     trainer.train()
@@ -196,6 +231,35 @@ def test_training_values_are_compared_with(tmp_path):
     metrics = trainer.evaluate()
     assert metrics["eval_holdout/releases"] == 0  # the training value was near enough
     assert metrics["eval_holdout/loss/is_release"] == 0
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_search_compares_published_values_and_no_counts(several, tmp_path):
+    """Between trials the Trainer frees its model; its own objective would add up the counts."""
+    pytest.importorskip("optuna")
+    holdout = exact() if several else exact(statistics={"loss": th.BoundedMean(0.0, 5.0)})
+    trainer = HoldoutTrainer(
+        model_init=lambda: model_for("classes"), args=arguments(tmp_path, num_train_epochs=1),
+        train_dataset=Rows("classes", 60, 1), eval_dataset=Rows("classes", SIZE, 2),
+        holdout=holdout, callbacks=[published := Published()],
+    )  # fmt: skip
+    best = trainer.hyperparameter_search(
+        n_trials=3, backend="optuna", direction="maximize" if several else "minimize",
+        hp_space=lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 0.0, 0.1)},
+    )  # fmt: skip
+    values = [row["eval_accuracy" if several else "eval_loss"] for row in published.rows]
+    assert len(values) == 3
+    assert best.objective == (max if several else min)(values)
+
+
+class Published(TrainerCallback):
+    """Notes what each evaluation published."""
+
+    def __init__(self):
+        self.rows = []
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        self.rows.append(metrics)
 
 
 def test_early_stopping_that_cannot_work_is_said(tmp_path):

@@ -78,6 +78,24 @@ def test_a_plan_for_fewer_queries_is_never_wider():
     assert followed > 50  # the broken twin
 
 
+@pytest.mark.parametrize(
+    ("size", "queries", "width"),
+    [
+        (700, 200, 0.3019),
+        (2000, 200, 0.1852),
+        (10_000, 50, 0.0781),
+        (10_000, 200, 0.0873),
+        (10_000, 1000, 0.0961),
+        (50_000, 200, 0.0410),
+    ],
+)
+def test_what_twenty_values_certified_in_0_1_0(size, queries, width):
+    """The column of the Ladder, beside which sealed runs are measured; plans are narrower now."""
+    mechanism = planned_0_1_0(size, queries, "early-stopping")
+    found = th.certificate(size=size, queries=queries, budget=20, mechanism=mechanism)
+    assert round(found.tolerance, 4) == width
+
+
 def test_the_known_case_of_a_wider_plan_for_fewer_queries():
     facts = {"size": 50, "budget": 1, "failure": 1e-4}
     few, many = (th.certificate(queries=q, **facts).tolerance for q in (17, 34))

@@ -22,17 +22,19 @@ from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 from torch_holdout.errors import HoldoutError, InvalidArgumentError
-from torch_holdout.prediction import Partition, PrivacyBudget, SoftMajority
+from torch_holdout.prediction import NeighbourVotes, Partition, PrivacyBudget, SoftMajority
 from torch_holdout.prediction.validation import expected_accuracy
 
 from support.builders.ensembles import ensemble
 from support.builders.loud import Loud
 from support.builders.members import Members, queries
+from support.builders.nearest import make_predictor
 from support.builders.predictors import make
 
 PARTS = Partition(num_parts=6, key="index", seed=7)
 BUDGET = PrivacyBudget(epsilon=900.0)
 X = queries(5)
+SURE = NeighbourVotes(rate=1.0, k=15, sigma=0.5)
 
 
 def linear():
@@ -40,6 +42,8 @@ def linear():
 
 
 def predictor_of(kind="ensemble", **options):
+    if kind == "records":
+        return make_predictor(SURE, budget=PrivacyBudget(epsilon=900.0, delta=1e-5), **options)
     found = Members() if kind == "members" else ensemble(linear, PARTS, num_outputs=3)
     return make(options.pop("mechanism", Loud()), ensemble=found, budget=BUDGET, **options)
 
@@ -115,7 +119,7 @@ def refused(recorder, ask):
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
-@pytest.mark.parametrize("kind", ["ensemble", "members"])
+@pytest.mark.parametrize("kind", ["ensemble", "members", "records"])
 def test_no_answer_is_recorded(recorder, kind):
     predictor = predictor_of(kind)
     predictor(X)
@@ -304,6 +308,17 @@ def test_compiled_code_asks_outside_of_its_graph(name, caplog):
     assert predictor.status().queries == 25
     said = [str(warning.message) for warning in caught] + [r.getMessage() for r in caplog.records]
     assert not [text for text in said if "frombuffer" in text or "bytearray" in text]
+
+
+def test_compiled_code_asks_records_outside_of_its_graph():
+    """Queries at the corners of the clusters: all 15 votes agree, and noise of .5 changes none."""
+    torch._dynamo.reset()
+    predictor = predictor_of("records")
+    compiled = torch.compile(lambda x: predictor(x + 0) + 0, backend="eager")
+    x = 3 * torch.eye(3, 4)
+    for size in (3, 3, 2, 1):
+        assert compiled(x[:size]).tolist() == [0, 1, 2][:size]
+    assert predictor.status().queries == 9
 
 
 def test_compiled_noise_is_fresh():

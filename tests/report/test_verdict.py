@@ -360,6 +360,12 @@ class TestGuesses:
         text = about(report_of(holdout), "Guesses")
         assert "the last release or the registered first guess again" in text
 
+    def test_a_registered_baseline_is_no_release(self):
+        holdout = large(mechanism=th.Ladder(step=0.02, baseline={"val_acc": 0.9}))
+        assert ask(holdout, 8000, "a").kind == "guess"
+        text = about(report_of(holdout), "Guesses")
+        assert "the best release or the registered baseline again" in text
+
     def test_none_are_not_spoken_of(self):
         holdout = large(mechanism=th.LaplaceMechanism(epsilon=0.1))
         ask(holdout, 8000, "a")

@@ -151,8 +151,21 @@ class TestForGood:
         put(board, who["alpha"], guesses(800))
         place = tmp_path / "board.toml"
         place.write_text(place.read_text().replace("[store]", "[store]\nkeep_uploads = false"))
-        hosting.close(read_config(place), None)
+        results = hosting.close(read_config(place), None)
         assert not list((tmp_path / "uploads").rglob("?" * 64))
+        assert hosting.close(read_config(place), None) == results
+        assert Board.open(read_config(place)).view().results == results
+
+
+def test_results_of_another_closing_are_not_shown(tmp_path):
+    board, who = with_teams(tmp_path, "alpha")
+    put(board, who["alpha"], guesses(800))
+    older = {"board": "digits", "closed_at": "2020-01-01T00:00:00.000+00:00", "teams": []}
+    (tmp_path / "results.json").write_text(json.dumps(older))
+    assert board.view().state == "open"
+    board.holdout.close()
+    assert board.view().results is None
+    assert len(hosting.close(board.config, None)["teams"]) == 1
 
 
 def test_results_are_a_page_and_json_for_everybody(tmp_path):

@@ -7,7 +7,7 @@ from torch_holdout.service.server import pages
 
 from support.builders.board_views import VIEWS, ordinary, row, view
 from support.builders.stand_in_board import StandInBoard
-from support.machines.board_server import in_thread
+from support.machines.board_server import in_thread, wait_until
 from support.machines.browser import THEMES, chromium, served_problems
 
 __all__ = ["chromium"]
@@ -98,15 +98,14 @@ def test_the_page_refreshes_itself_and_keeps_the_focus(chromium, board, origin):
     tab.evaluate("document.querySelector('main').dataset.old = 'yes'")
     board.shown = view([row("newcomer", 0.99, rank=(1, 1))])
     tab.clock.run_for(16_000)
-    tab.wait_for_function("document.querySelector('main').innerText.includes('newcomer')")
+    wait_until(
+        lambda: tab.evaluate("document.querySelector('main').innerText.includes('newcomer')")
+    )
     assert tab.evaluate("document.activeElement.id") == "json"
     asked = []
     tab.on("response", lambda answer: asked.append(answer.status))
     tab.clock.run_for(15_000)
-    tab.wait_for_timeout(0)
-    tab.wait_for_function("true")
-    tab.evaluate("() => new Promise(done => fetch('/assets/board.css').then(done))")
-    assert 304 in asked
+    wait_until(lambda: tab.title() and 304 in asked)
     context.close()
 
 
@@ -118,12 +117,14 @@ def test_a_server_that_is_away_is_said(chromium, board, origin):
     tab.goto(origin + PAGE)
     context.set_offline(True)
     tab.clock.run_for(16_000)
-    tab.wait_for_function(
-        "document.getElementById('age').textContent.includes('cannot be reached')"
+    wait_until(
+        lambda: tab.evaluate(
+            "document.getElementById('age').textContent.includes('cannot be reached')"
+        )
     )
     context.set_offline(False)
     tab.clock.run_for(16_000)
-    tab.wait_for_function("document.getElementById('age').textContent === ''")
+    wait_until(lambda: tab.inner_text("#age") == "")
     assert "alpha" in tab.inner_text("main")
     context.close()
 

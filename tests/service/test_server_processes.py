@@ -16,7 +16,7 @@ import pytest
 from torch_holdout._noise.fixed import fixed_integers
 from torch_holdout.cli import app
 from torch_holdout.ledger import verify
-from torch_holdout.service.server import hosting
+from torch_holdout.service.server import hosting, run
 from typer.testing import CliRunner
 
 from support.builders import boards
@@ -99,6 +99,13 @@ def test_a_server_answers_starts_and_stops(tmp_path):
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert tokens["alpha"] not in log
+
+
+def test_addresses_are_said_as_json_too(monkeypatch):
+    monkeypatch.setattr(run, "serve", lambda config, announce: announce("PAGE", "ADMIN"))
+    assert CliRunner().invoke(app, ["serve", "board.toml", "--json"]).stdout == (
+        '{"page": "PAGE", "admin": "ADMIN"}\n'
+    )
 
 
 @pytest.mark.timeout(300)

@@ -260,6 +260,11 @@ class TestGroups:
             assert all(count == sizes[query] for query, count in Counter(block).items())
         assert [len(set(block)) for block in blocks] == [6] * 5
 
+    def test_a_metric_of_queries_without_groups_is_said_to_be_another_one(self):
+        for metric in (RetrievalMAP(), torchmetrics.MetricCollection([RetrievalMAP()])):
+            with pytest.warns(HoldoutWarning, match="groups=indexes"):
+                th.Blockwise(metric, 5, 0.0, 1.0, select="RetrievalMAP")
+
     def test_twin_without_groups_cuts_queries_apart(self):
         preds, target, indexes = retrieval()
         seen = []

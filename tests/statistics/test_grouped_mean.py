@@ -257,6 +257,19 @@ class TestRegistered:
             account(size=4)
         assert account().status().statistics["acc"]["units"] == 4
 
+    def test_a_plan_for_rows_is_said_to_promise_too_much(self):
+        """The account itself counts groups; a plan for as many units as there are says nothing."""
+        facts = {"name": "val", "statistics": {"acc": th.GroupedMean(0.0, 1.0, groups=IDS)}}
+        rows, groups = (th.plan(size=size, queries=5) for size in (10, 4))
+        with pytest.warns(th.HoldoutWarning, match="10 independent examples, but .'acc'. have"):
+            careless = th.ReusableHoldout("memory://", **facts, plan=rows)
+        careful = th.ReusableHoldout(
+            "memory://", **facts, size=10, mechanism=groups.mechanism, budget=groups.budget
+        )
+        assert careless.certificate().tolerance == careful.certificate().tolerance
+        facts["statistics"] = {"acc": th.ZeroOne()}
+        th.ReusableHoldout("memory://", **facts, plan=rows)  # no warning, which would be an error
+
     @pytest.mark.parametrize(
         ("groups", "words"),
         [

@@ -39,6 +39,12 @@ def test_one_and_two_ranks_give_the_same_answer(tmp_path):
         assert ddp_guard.holdout(tmp_path / folder).status().queries == 3 * 2
 
 
+def test_a_step_from_outside_gives_what_the_modules_own_would(tmp_path):
+    (one,), _ = run(tmp_path / "one", 1)
+    two, _ = run(tmp_path / "two", 2, "step")
+    assert two[0]["metrics"] == two[1]["metrics"] == one["metrics"]
+
+
 def test_ranks_stay_equal_after_a_plateau_scheduler(tmp_path):
     ranks, _ = run(tmp_path / "train", 2, "train")
     assert ranks[0] == ranks[1]

@@ -220,3 +220,20 @@ def test_the_front_of_some_points():
     points = [(1.0, 5.0, 2.0), (1.0, 4.0, 2.0), (0.0, 9.0, 9.0), (3.0, 3.0, 3.0)]
     assert undominated(points, [False, False, False]) == [2, 1, 3]
     assert undominated(points, [True, True, True]) == [3, 0, 2]
+
+
+def test_an_objective_that_no_trial_could_tell_is_not_left_out_silently():
+    account = sweep_account(trials=2)
+    study = quiet(optuna.samplers.RandomSampler(seed=0), directions=["maximize", "minimize"])
+
+    def objective(trial):
+        with sharing(trial, account) as shared:
+            shared.evaluate(counted_sums(account, 30 + trial.number), query=f"{trial.number}")
+            return 0.9, 1.0  # a made-up accuracy and a size: a trial without a display tells none
+
+    study.optimize(objective, n_trials=2)
+    account.close()
+    for action in (front, closed_study):
+        with pytest.raises(HoldoutError, match=r"a sealed trial tells nothing. Name statistics"):
+            action(study, account, ["val_acc", None])
+    assert [point.values for point in front(study, account, ["val_acc"])] == [(31 / 97,)]

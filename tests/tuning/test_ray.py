@@ -265,6 +265,38 @@ def test_without_a_tuner_no_run_takes_the_place_of_another(
     assert [each.state for each in account.status().runs] == states
 
 
+def test_a_trial_tried_again_after_its_run_has_ended_counts_once(told, tmp_path):
+    """As if the first try had been killed before Tune knew that it was done."""
+
+    def body(holdout):
+        with holdout.run() as own:
+            evaluate(holdout, own, 0)
+
+    account = make_holdout(f"sqlite:///{tmp_path}/holdout.db", **{**SEALED, "budget": 1})
+    for _ in range(3):
+        run(body, account)
+    states = [each.state for each in account.status().runs]
+    assert states == ["given_up", "given_up", "ended"]
+    assert account.budget_left == 0
+    assert [len(account.close().curve("val_acc", number)) for number in (1, 2, 3)] == [0, 0, 1]
+
+
+def test_a_trial_that_goes_on_and_has_nothing_left_to_do_keeps_its_ended_run(
+    told, tmp_path, monkeypatch
+):
+    def body(holdout):
+        with holdout.run() as own:
+            for epoch in range(len(holdout.status().runs), 1):
+                evaluate(holdout, own, epoch)
+
+    account = make_holdout(f"sqlite:///{tmp_path}/holdout.db", **{**SEALED, "budget": 1})
+    run(body, account)
+    monkeypatch.setattr(tuning.tune, "get_checkpoint", lambda: "its last one")
+    run(body, account)
+    assert [each.state for each in account.status().runs] == ["ended"]
+    assert not (tmp_path / ray_trials.EXHAUSTED).exists()
+
+
 @pytest.mark.parametrize(("kept", "left"), [(False, 2), (True, 1)])
 def test_a_failed_trial_keeps_its_run_only_if_it_can_go_on(told, tmp_path, kept, left):
     def body(holdout):

@@ -138,6 +138,27 @@ def test_trials_killed_twice_are_counted_once_and_the_budget_is_exact(tmp_path):
     assert [each.apart for each in ranked] == [False, False]
 
 
+@pytest.mark.parametrize("bare", [True, False])
+def test_trials_killed_after_their_run_has_ended_are_counted_once(tmp_path, bare):
+    """Without a checkpoint a trial starts over; from its last one nothing is left to evaluate."""
+    account = sealed_sweep_account(address(tmp_path), budget=4)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    space = {"x": tune.grid_search([1, 2]), "kill": [EPOCHS], "marks": str(marks), "bare": bare}
+    trainable = sharing(plain_trial, account, display="display_acc")
+    results = sweep(trainable, tmp_path, space, failures=1, **DISPLAY)
+    assert (results.num_terminated, results.num_errors) == (2, 0)
+    assert len(list(marks.iterdir())) == 2
+    assert account.budget_left == 2
+    account.close()
+    best = {each.trial: each.value for each in ranking(results, account, "val_acc")}
+    configs = {result.metrics["trial_id"]: result.config["x"] for result in results}
+    assert best == {
+        trial: pytest.approx(max(correct_of(x, epoch) for epoch in range(EPOCHS)) / SIZE)
+        for trial, x in configs.items()
+    }
+
+
 def test_a_sweep_without_display_goes_on_after_its_driver_was_killed(tmp_path):
     account = sealed_sweep_account(address(tmp_path), budget=2)
     pace = tmp_path / "pace"

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch_holdout._demo.majority import Attack
 from torch_holdout._demo.ways import Way
+from torch_holdout._shared.text import floor
 
 COLOURS = {"raw values": "C3", "guarded values": "C0", "sealed run": "C2"}
 
@@ -21,18 +22,18 @@ def percent(share: float) -> str:
 
 
 def certified(way: Way) -> str:
-    """Format what is certified of a way's chosen model.
+    """Format what is certified of a way's chosen model, its ends rounded outwards.
 
     Example:
         >>> from torch_holdout._demo.ways import Epoch
         >>> epoch = Epoch(6, 1.5, "sealed", 0, 1.4)
         >>> facts = {"name": "sealed run", "seen": "", "epochs": [epoch], "chosen": epoch}
-        >>> certified(Way(**facts, low=1.25, high=1.79)), certified(Way(**facts))
-        ('1.25 to 1.79', 'nothing')
+        >>> certified(Way(**facts, low=1.258, high=1.792)), certified(Way(**facts))
+        ('1.25 to 1.80', 'nothing')
     """
     if way.low is None or way.high is None:
         return "nothing"
-    return f"{way.low:.2f} to {way.high:.2f}"
+    return f"{floor(way.low, 2):.2f} to {-floor(-way.high, 2):.2f}"
 
 
 def written(ways: Sequence[Way], raw: Attack, guarded: Attack, queries: int) -> str:

@@ -99,6 +99,19 @@ class GeneratorStates:
         """Return the states of the global generators, to compare how far they have gone."""
         return self._python, self._arrays, self._host, self._cuda
 
+    def have_gone_on(self) -> bool:
+        """Whether a global generator was drawn from, or seeded, since.
+
+        Example:
+            >>> states = GeneratorStates()
+            >>> states.have_gone_on(), random.random() < 1, states.have_gone_on()
+            (False, True, True)
+        """
+        now = GeneratorStates()
+        states = [(one._host, one._cuda, *one._arrays) for one in (self, now)]
+        same = all(np.array_equal(*pair) for pair in zip(*states, strict=True))
+        return not same or self._python != now._python
+
     def put_back(self) -> None:
         """Restore the states."""
         for restore, state in self._others:
@@ -108,3 +121,21 @@ class GeneratorStates:
         torch.default_generator.set_state(self._host)
         if self._cuda is not None:
             torch.cuda.set_rng_state(self._cuda)
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Run with the global generators as they are; put them back.
+
+    Example:
+        >>> with kept_generators():
+        ...     first = random.random()
+        >>> first == random.random()
+        True
+    """
+    with lending:
+        states = GeneratorStates()
+        try:
+            yield
+        finally:
+            states.put_back()

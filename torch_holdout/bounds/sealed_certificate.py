@@ -11,7 +11,10 @@ from torch_holdout.bounds.ratios import Quotient, covers_ratios, zero_denominato
 from torch_holdout.bounds.sealed_runs import evaluation_bracket
 
 SEALED = "sealed runs: what was said, by its registered code, anytime"
-COVERS = "the population value is the mean of the clipped statistic; values are shown at closing"
+COVERS = "the population value is the mean of the clipped statistic"
+SHOWN = "values are shown at closing"
+SHOWN_IF_ASKED = "values are shown by close(exact=True) only, which ends the privacy"
+ERASED = "its noise protected the examples: no value was shown, and no sums are kept"
 
 
 @final
@@ -34,11 +37,13 @@ def certify_sealed(
     budget: int,
     evaluations: int,
     failure: float,
+    shown: str = SHOWN,
 ) -> Certificate:
     """Certify every evaluation so far; without any, a first run of as many as are planned.
 
-    ``quotients`` are those of the statistics that are ratios. What runs have said never becomes
-    less, so what others have said by now is at least what they had said at each evaluation.
+    ``quotients`` are those of the statistics that are ratios; ``shown`` says when the values can be
+    seen. What runs have said never becomes less, so what others have said by now is at least what
+    they had said at each evaluation.
 
     Example:
         >>> claim = certify_sealed(
@@ -76,7 +81,7 @@ def certify_sealed(
         failure=float(failure),
         releases=sum(run.evaluations for run in asked),
         theorem=SEALED,
-        covers=covers_ratios(COVERS, ratios),
+        covers=covers_ratios(f"{COVERS}; {shown}", ratios),
         assumptions=ASSUMPTIONS,
         sealed=True,
         unclaimed=zero_denominators(ratios),

@@ -1,6 +1,7 @@
 """The finalists of a closed board: exact values, intervals, and who is certainly better."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,12 +87,12 @@ class Verdicts:
 
     def results(self, *, closed_at: str, chain: str) -> BoardResults:
         """Return the results, best value first."""
+        entries = self.judged.entries
         better = self._better()
-        entries, count = self.judged.entries, len(self.judged.entries)
-        order = sorted(range(count), key=self._sorting)
+        ahead = Counter(other for others in better for other in others)
         finalists = [
-            self._finalist(place, str(event.event.analyst), event, better)
-            for place in order
+            self._finalist(place, event, better[place], ahead[place])
+            for place in sorted(range(len(entries)), key=self._sorting)
             for event in entries[place].events
         ]
         part = self.registration.final_part
@@ -99,13 +100,8 @@ class Verdicts:
             finalists=tuple(finalists),
             rows=part.size,
             vault=self.registration.vault_size > 0,
-            bracket=max(self._bracket(entry) for entry in entries),
-            ordering_bracket=max(
-                (self._ordering_bracket(a, b) for a in entries for b in entries[:2] if a != b),
-                default=math.log(1 / self.registration.failure),
-            )
-            if not self._untold
-            else self._ordering_bracket(entries[0], entries[-1]),
+            bracket=max(map(self._bracket, entries)),
+            ordering_bracket=self._widest_ordering(),
             failure=self.registration.failure,
             closed_at=closed_at,
             chain=chain,
@@ -148,21 +144,23 @@ class Verdicts:
         said = max(event.said or 0 for event in events) / PICO
         return said - shares - math.log(self.registration.failure)
 
+    def _widest_ordering(self) -> float:
+        """Return the largest c of a pair: the latest finalist has heard most, at most its share."""
+        latest = max(self.judged.entries, key=lambda entry: entry.earliest.position)
+        others = [entry for entry in self.judged.entries if entry is not latest] or [latest]
+        return max(self._ordering_bracket(latest, other) for other in others)
+
     def _finalist(
-        self, place: int, analyst: str, event: StoredEvent, better: Sequence[Sequence[int]]
+        self, place: int, event: StoredEvent, worse: Sequence[int], ahead: int
     ) -> Finalist:
         entries, first = self.judged.entries, self.registration.first
-        worse = better[place]
-        ahead = sum(place in others for others in better)
-        said = Said.of_event(event.event)
-        index = said.grid.get(first)
-        told = None if index is None else self.terms.first.value_at(index)
+        index = Said.of_event(event.event).grid.get(first)
         return Finalist(
             submission=entries[place].query,
-            analyst=analyst,
+            analyst=str(event.event.analyst),
             rank=(1 + ahead, len(entries) - len(worse)),
             results={name: self._result(place, name) for name in self.registration.statistics},
-            told=told,
+            told=None if index is None else self.terms.first.value_at(index),
             better_than=tuple(entries[other].query for other in worse),
         )
 

@@ -1,6 +1,7 @@
 """One question to the door, and the checks of its sums, guesses and estimation sets."""
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +16,7 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout._shared.distributed import rank_and_world
 from torch_holdout._shared.text import counted
-from torch_holdout.errors import HoldoutError, InvalidArgumentError
+from torch_holdout.errors import HoldoutError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.columns import require_sendable
 from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.records import Debit
@@ -157,6 +158,26 @@ def require_fingerprint(fingerprint: DataFingerprint | None, size: int) -> None:
                 f"Expected the fingerprinted dataset to have size={size} examples, but it has "
                 f"{fingerprint.size}."
             )
+
+
+def warn_of_fewer_units(registration: Registration) -> None:
+    """Warn if a plan has counted more independent examples than a statistic has units.
+
+    The account's own certificate counts units; only what the plan has said beforehand does not.
+    """
+    planned, units = registration.size, {n: registration.units(n) for n in registration.statistics}
+    fewer = [name for name in units if units[name] < planned]
+    if fewer:
+        fewest = min(units.values())
+        warnings.warn(
+            f"Holdout {registration.name!r}: the plan counts {planned:,} independent examples, but "
+            f"{fewer} have fewer units (the fewest {fewest:,}), so less is certified than the plan "
+            f"says; holdout.certificate() has it. To plan with units, write p = th.plan(size="
+            f"{fewest}, ...) and ReusableHoldout(..., size={planned}, mechanism=p.mechanism, "
+            f"budget=p.budget).",
+            HoldoutWarning,
+            stacklevel=3,
+        )
 
 
 def _require_sums(registration: Registration, owner: tuple[str, ...], sums: SealedSums) -> None:

@@ -28,6 +28,7 @@ from torch_holdout.holdout.checks import (
     require_allowed,
     require_current_sets,
     require_fingerprint,
+    warn_of_fewer_units,
 )
 from torch_holdout.holdout.closed_values import closed, closing_of
 from torch_holdout.holdout.closing import Closing
@@ -119,6 +120,8 @@ class ReusableHoldout(Asking, SealedDoor, PublicFacts):
                 grid=grid,
             ),
         )
+        if plan is not None:
+            warn_of_fewer_units(self._registration)
         self._noise: NoiseSource = SystemNoise() if seed is None else SeededNoise(seed)
         require_fingerprint(fingerprint, self._registration.size)
         self._fingerprint = fingerprint

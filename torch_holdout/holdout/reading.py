@@ -22,7 +22,13 @@ from torch_holdout.bounds.certificate import (
     certify_transcript,
 )
 from torch_holdout.bounds.channels import Channel
-from torch_holdout.bounds.sealed_certificate import RunFacts, certify_sealed
+from torch_holdout.bounds.sealed_certificate import (
+    ERASED,
+    SHOWN,
+    SHOWN_IF_ASKED,
+    RunFacts,
+    certify_sealed,
+)
 from torch_holdout.errors import HoldoutError, InvalidArgumentError, LedgerError
 from torch_holdout.holdout.prices import Prices
 from torch_holdout.holdout.pricing import Asked, SealedPricing, live_prices
@@ -30,6 +36,7 @@ from torch_holdout.holdout.results import Answer, RunStatus, Status
 from torch_holdout.holdout.run_results import shares_taken
 from torch_holdout.ledger import Ledger, Recorded, Summary
 from torch_holdout.ledger.chains import public_mark
+from torch_holdout.ledger.challenges import challenges_of, incumbents_after, query_mark
 from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.ledger.run_events import marked_run
 from torch_holdout.ledger.symbols import Said, records_said, symbols_said
@@ -87,6 +94,7 @@ class AccountReading:
                 unit="run" if sealed else "release",
                 closed=summary.closed != "open",
                 nats=self._nats(),
+                incumbents=self._incumbents(),
                 runs=self._runs(),
                 prices=SealedPricing(summary, mechanism, Asked()).line
                 if isinstance(mechanism, Sealed)
@@ -203,8 +211,14 @@ class AccountReading:
                 budget=self.summary.budget,
                 evaluations=mechanism.evaluations,
                 failure=failure,
+                shown=self._shown(mechanism),
             )
             return replace(claim, assumptions=self.assumptions)
+
+    def _shown(self, mechanism: Sealed) -> str:
+        if mechanism.epsilon is None or self.summary.closed == "exact":
+            return SHOWN
+        return ERASED if self.summary.closed == "private" else SHOWN_IF_ASKED
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -243,6 +257,7 @@ class AccountReading:
                 nats=run.said(mechanism),
                 id=marked_run(self.summary.account, run.run),
                 record=records.get(run.run),
+                closed=self.summary.closed != "open",
             )
             for run in self.summary.runs
         )
@@ -255,6 +270,12 @@ class AccountReading:
         for symbol in self.summary.symbols:
             said[symbol.kind] = said.get(symbol.kind, 0.0) + symbol.nats
         return said
+
+    def _incumbents(self) -> dict[str, str]:
+        """Return the public id of each statistic's incumbent."""
+        symbols = (symbol for symbol in self.summary.symbols if symbol.kind == "challenge")
+        kept = incumbents_after(challenges_of(symbols))
+        return {name: query_mark(name, own.query) for name, own in kept.items()}
 
     def _sampler_error(self, epsilon: float) -> float:
         """Bound what inexact sampling adds to delta; without an epsilon, the total variation."""

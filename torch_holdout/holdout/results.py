@@ -61,6 +61,7 @@ class RunStatus:
         nats: What it has said so far; evaluations of other runs pay for it from now on.
         id: Its public id, for ``holdout.run(resume=...)``.
         record: Whether it was better than every run that ended before it, if that was said.
+        closed: Whether the holdout was closed: an open run never ended, and cannot go on.
     """
 
     number: int
@@ -72,19 +73,23 @@ class RunStatus:
     nats: float
     id: str = ""
     record: bool | None = None
+    closed: bool = False
 
     def __str__(self) -> str:
         name = "" if self.name is None else f" ({self.name})"
         best = "" if self.best_evaluation is None else f", best {self.best_evaluation}"
         said = f"; has said {up(self.nats)} nats" if self.nats else ""
         made = counted(self.evaluations, "evaluation")
-        mark = f"; resume={self.id!r} goes on" if self.state == "open" and self.id else ""
+        goes_on = self.state == "open" and self.id and not self.closed
+        mark = f"; resume={self.id!r} goes on" if goes_on else ""
         bit = "" if self.record is None else ", a record" if self.record else ", no record"
         return f"run {self.number}{name}: {self.decision}, {made}{best}{bit}{said}{mark}"
 
     @property
     def decision(self) -> str:
         """How it stands, in words."""
+        if self.state == "open" and self.closed:
+            return "never ended"
         at = f" by patience at pass {self.passes:,}" if self.state == "stopped" else ""
         return self.state.replace("_", " ") + at
 
@@ -114,6 +119,7 @@ class Status:
         runs: The sealed runs.
         nats: What they have said, by their state; what was said on request, by its kind:
             ``"record"``, ``"winner"`` and ``"challenge"``.
+        incumbents: The public id of the model that was kept last in challenges, by statistic.
         closed: Whether it was closed: nothing more can be asked.
         prices: What the next sealed run would be worth, in words; ``holdout.prices()`` has all.
 
@@ -149,6 +155,7 @@ class Status:
     unit: Literal["release", "run"] = "release"
     runs: tuple[RunStatus, ...] = field(default=(), repr=False)
     nats: dict[str, float] = field(default_factory=dict, repr=False)
+    incumbents: dict[str, str] = field(default_factory=dict, repr=False)
     closed: bool = False
     prices: str = field(default="", repr=False)
     cost_per_release: dict[str, float] = field(repr=False)
@@ -165,6 +172,7 @@ class Status:
             f"  epsilon at most {_short(self.epsilon)} over the whole budget ({at}, replacing one "
             f"{self.replaced}); {self._spent()}",
             *(f"  {run}" for run in self.runs[-_RUNS_SHOWN:]),
+            *(f"  incumbent of {name}: {query}" for name, query in self.incumbents.items()),
         ]
         for name, statistic in self.statistics.items():
             lines.append(f"  {name}: {_channel(statistic, self.mechanism)}")

@@ -10,7 +10,7 @@ from typing import Any, final
 import sqlalchemy as sa
 
 from torch_holdout._noise.streams import fresh_secret
-from torch_holdout._shared.checks import require_instance
+from torch_holdout._shared.checks import require_instance, require_text
 from torch_holdout.errors import HoldoutMismatchError
 from torch_holdout.ledger import schema, statements
 from torch_holdout.ledger.analysts import (
@@ -88,6 +88,11 @@ class BoardsLedger(RunsLedger):
         Raises:
             HoldoutMismatchError: It exists with other parameters, or another board has this data.
         """
+        require_text("name", name)
+        require_instance("registration", registration, dict)
+        require_instance("digests", digests, Mapping)
+        for part, content in digests.items():
+            require_instance(f"digests[{part!r}]", content, bytes)
         canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = _keyed(connection, digests)
@@ -198,8 +203,6 @@ class BoardsLedger(RunsLedger):
 def _keyed(connection: sa.Connection, digests: Mapping[str, bytes]) -> dict[str, str]:
     """Return digests of contents under the ledger's secret: without it they tell nothing."""
     key = ledger_key(connection)
-    for name, content in digests.items():
-        require_instance(f"registered[{name!r}]", content, bytes)
     return {
         name: hmac.new(key, b"board data " + content, hashlib.sha256).hexdigest()
         for name, content in sorted(digests.items())

@@ -1,5 +1,6 @@
 """``torch-holdout serve``: a board on the network."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,9 @@ def serve(
         Path,
         typer.Argument(metavar="BOARD.TOML", help="The board's configuration.", hidden=True),
     ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print where it listens as one JSON object.")
+    ] = False,
 ) -> None:
     """Serve a board until it is told to stop.
 
@@ -31,9 +35,13 @@ def serve(
                 f"Expected {error.name or 'a package'} to be installed for a board: "
                 f"pip install 'torch-holdout[service]'"
             ) from None
-        run(config, announce=_say)
+        run(config, announce=_say_json if as_json else _say)
 
 
-def _say(text: str) -> None:
+def _say(page: str, admin: str) -> None:
     """Print at once: whoever started the server waits for these lines."""
-    print(text, flush=True)
+    print(f"Serving {page}\nHealth and metrics on {admin}", flush=True)
+
+
+def _say_json(page: str, admin: str) -> None:
+    print(json.dumps({"page": page, "admin": admin}), flush=True)

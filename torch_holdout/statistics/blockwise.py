@@ -1,6 +1,7 @@
 """Metrics that are not means of examples, by subsample and aggregate."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
@@ -16,7 +17,7 @@ from torch_holdout._shared.checks import (
     require_instance,
     require_whole,
 )
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
 from torch_holdout.statistics.grouping import Grouping
 from torch_holdout.statistics.made_up import (
@@ -122,6 +123,14 @@ class Blockwise(Statistic):
         object.__setattr__(self, "blocks", int(blocks))
         object.__setattr__(self, "degenerate", float(degenerate))
         object.__setattr__(self, "seed", int(seed))
+        if groups is None and _ranks_queries(metric):
+            warnings.warn(
+                f"Blockwise({type(metric).__name__}): blocks are cut by rows, so the documents of "
+                f"one query come into several blocks, and each is ranked without the others. Give "
+                f"groups=indexes, the query of every row in the dataset's order.",
+                HoldoutWarning,
+                stacklevel=2,
+            )
         if groups is not None and not isinstance(groups, Grouping):
             groups = Grouping(groups)
         if not (select is None or callable(select)):
@@ -260,3 +269,9 @@ def _taken(column: Tensor | list[Any], block: Tensor) -> Tensor | list[Any]:
 
 def _is_metric(metric: Any) -> bool:
     return all(callable(getattr(metric, name, None)) for name in ("compute", "update", "clone"))
+
+
+def _ranks_queries(metric: Any) -> bool:
+    """Whether a metric of torchmetrics ranks the documents of queries, which ``indexes`` tells."""
+    parts = metric.modules() if _is_metric(metric) and hasattr(metric, "modules") else ()
+    return any(base.__name__ == "RetrievalMetric" for part in parts for base in type(part).__mro__)

@@ -18,9 +18,9 @@ class HoldoutData:
 
     Args:
         holdout: The account.
+        trainer: Has the training set, which may be another one later.
         own: The holdout's dataset, as the ``Trainer`` has it and as it was given.
         public: Other evaluation sets.
-        train: The training set.
         guesses: Training examples to compare with.
         check_data: Whether records are compared.
     """
@@ -28,22 +28,22 @@ class HoldoutData:
     def __init__(
         self,
         holdout: ReusableHoldout,
+        trainer: Any,
         own: Sequence[Any],
         *,
         public: Mapping[str, Any],
-        train: Any,
         guesses: Sequence[Any],
         check_data: bool,
     ) -> None:
         self.own = own[0]
         self._holdout = holdout
+        self._trainer = trainer
         self._given = own
         self._check_data = check_data
+        self._checked: list[Any] = []  # the training set that the others were compared with
         self._check = DataCheck(holdout, check_data=check_data)
         self._others: Others = [(each, _displayed) for each in public.values()]
         self._others += [(each, _own_guess) for each in guesses]
-        if train is not None:
-            self._others.append((train, _trained_on))
         self._apart: list[Any] = [each for each, _ in self._others]
 
     def is_own(self, dataset: Any) -> bool:
@@ -52,12 +52,18 @@ class HoldoutData:
 
     def check(self) -> None:
         """Compare all datasets with the account and the holdout's, once for each."""
-        self._check.compare(self.own, self._others)
+        train = self._trainer.train_dataset
+        if self._checked and self._checked[0] is train:
+            return
+        trained = [] if train is None else [(train, _trained_on)]
+        self._check.compare(self.own, [*self._others, *trained])
+        self._checked = [train]
 
     def require_apart(self, dataset: Any, what: str) -> None:
         """Raise if a dataset that ``what`` evaluates as ever has records of the holdout's."""
         if self.is_own(dataset):
             raise _raw(self._holdout, what, "its dataset is the holdout's")
+        self.check()
         if dataset is None or any(dataset is each for each in self._apart):
             return
         _, world = rank_and_world()

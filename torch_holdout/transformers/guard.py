@@ -31,6 +31,7 @@ from torch_holdout.transformers.logs import LogTrap
 from torch_holdout.transformers.requirements import (
     holdout_key,
     require_evaluations,
+    require_examples,
     require_free_names,
     require_no_metrics,
     require_own_loss,
@@ -77,6 +78,7 @@ class TrainerGuard:
         if run is not None:
             require_text("run", run)
         require_free_names(holdout.statistics)
+        require_examples(holdout.statistics)
         require_sealed_arguments(
             holdout,
             stop=stop,
@@ -130,9 +132,9 @@ class TrainerGuard:
         original = given.get(key) if isinstance(given, dict) else given
         self.data = HoldoutData(
             self.holdout,
+            trainer,
             [own] if original is None else [own, original],
             public={name: several[name] for name in public_eval},
-            train=trainer.train_dataset,
             guesses=self.guess_sets,
             check_data=self._check_data,
         )
@@ -156,7 +158,7 @@ class TrainerGuard:
         self.data.check()
         self._warned = set()
         self._started_as = name_of_run(face)
-        self.first_batches = self.first_batches.for_run(face.lightning_module, fits=True)
+        self.first_batches = FirstBatches()  # not of a model: a search frees it between trials
         course.set_up(self, face, fits=True)
         face.training = True
         try:
@@ -279,6 +281,7 @@ class TrainerGuard:
                     f"Expected one of the evaluation sets, but got {dataset!r}. Nothing was "
                     f"charged."
                 )
+            self.data.check()
             return "holdout" if dataset == self._key else "other"
         if self.data.is_own(dataset):
             return "holdout"

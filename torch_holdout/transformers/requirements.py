@@ -1,6 +1,6 @@
 """Checks of a ``HoldoutTrainer``'s arguments, made before anything is trained."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from transformers import EarlyStoppingCallback, Trainer
@@ -9,6 +9,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, Scheduler
 from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.mechanisms import Patience
+from torch_holdout.statistics import LoggedMean, Statistic
 
 _FREE = "Nothing was charged."
 _READERS = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
@@ -34,6 +35,17 @@ def require_free_names(names: Iterable[str]) -> None:
                 f"Expected statistics' names that are free in the logs, but got {name!r}. Name it "
                 f"e.g. 'loss' in the holdout: it is published as 'eval_loss'."
             )
+
+
+def require_examples(statistics: Mapping[str, Statistic]) -> None:
+    """Raise for statistics of logged means: a ``Trainer`` logs none for its batches."""
+    logged = [name for name, each in statistics.items() if isinstance(each, LoggedMean)]
+    if logged:
+        raise InvalidArgumentError(
+            f"Expected statistics of single examples, but {logged} are of what a Lightning module "
+            f"logs for its batches (th.LoggedMean), which a Trainer does not. Register th."
+            f"CrossEntropy, th.BoundedMean or th.ZeroOne: every example is a unit then. {_FREE}"
+        )
 
 
 def holdout_key(eval_dataset: Any, public_eval: Sequence[str]) -> str | None:

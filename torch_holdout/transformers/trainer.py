@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transformers import EvalPrediction, Trainer
-from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
+from transformers.trainer_utils import (
+    EvalLoopOutput,
+    PredictionOutput,
+    TrainOutput,
+    default_compute_objective,
+)
 
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.run_results import Outcome
@@ -185,7 +190,26 @@ class HoldoutTrainer(Trainer):
         if allowed or not logs:
             super().log(allowed, *args, **kwargs)
 
-    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
-        """Search as the ``Trainer`` does, on guarded values; refused for a sealed holdout."""
+    def hyperparameter_search(
+        self,
+        hp_space: Any = None,
+        compute_objective: Callable[[dict[str, float]], float] | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Search as the ``Trainer`` does, on guarded values; refused for a sealed holdout.
+
+        Every evaluation of every trial asks the holdout. Without ``compute_objective`` the
+        ``Trainer``'s own is used (the loss if it is the only statistic, else the sum of the
+        others), which does not see the counts that are published beside the values.
+        """
         self.holdout_guard.require_values("hyperparameter_search()")
-        return super().hyperparameter_search(*args, **kwargs)
+        objective = _objective if compute_objective is None else compute_objective
+        return super().hyperparameter_search(hp_space, objective, *args, **kwargs)
+
+
+def _objective(metrics: dict[str, float]) -> float:
+    """Return the ``Trainer``'s objective of what was published, without counts and times."""
+    beside = ("holdout/", "model_preparation_time")
+    values = {key: each for key, each in metrics.items() if not any(b in key for b in beside)}
+    return default_compute_objective(values)

@@ -8,16 +8,19 @@ import copy
 import ctypes
 import functools
 import itertools
+import random
 import threading
 import weakref
 from collections import Counter, OrderedDict, deque
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 import torch_holdout as th
 from torch import nn
 from torch.nn.utils import prune
+from torch_holdout._noise.generators import lent_generators
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction import Partition, PrivacyBudget, SoftMajority
 from torch_holdout.prediction.ensemble.members import output_chunks, stack_members
@@ -215,6 +218,52 @@ def test_random_outputs_are_not_taken_for_state():
 
     found = ensemble(lambda: Noisy(4, 3), PARTS)
     assert make(Loud(), ensemble=found, budget=BUDGET)(queries(3)).shape == (3,)
+
+
+DRAWN = {
+    "torch": lambda: float(torch.rand(())),
+    "numpy": np.random.rand,
+    "Python": random.random,
+}
+
+
+class Rejecting(nn.Linear):
+    """Draws more often for some weights than for others, as a sampler by rejection does."""
+
+    draw = DRAWN["torch"]
+
+    def forward(self, x):
+        scores = super().forward(x)
+        times = 1 + int(float(self.weight.detach().abs().max()) > 2)  # the twin's is below
+        return scores + sum(type(self).draw() for _ in range(times))
+
+
+@pytest.mark.parametrize("generator", DRAWN)
+def test_how_often_a_member_draws_does_not_reach_the_next(generator):
+    """The generators' state went from member to member: one that drew twice moved all others."""
+    model = type("Drawing", (Rejecting,), {"draw": staticmethod(DRAWN[generator])})
+    found = ensemble(lambda: model(4, 3), PARTS, backend="loop", num_outputs=3)
+
+    def outputs():
+        with lent_generators("test"):
+            return found.member_outputs(queries(5))
+
+    before = outputs()
+    assert torch.equal(outputs(), before)
+    with torch.no_grad():
+        found.members.weight[2, 0, 0] = 3.0
+    after = outputs()
+    assert [k for k in range(6) if not torch.equal(before[k], after[k])] == [2]
+
+
+def test_later_queries_draw_other_numbers():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            return super().forward(nn.functional.dropout(x, 0.5, training=True))
+
+    found = ensemble(lambda: Noisy(4, 3), PARTS, backend="loop", num_outputs=3)
+    x = queries(50)
+    assert not torch.equal(found.member_outputs(x), found.member_outputs(x))
 
 
 def test_validation_refuses_it_too(tmp_path):

@@ -1,8 +1,10 @@
 """Honest ensembles pass the test in which everything is made anew; its errors say what to do."""
 
 import os
+import random
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -97,6 +99,13 @@ def test_a_normalisation_by_part_passes(parts):
     verify_isolation(builder(parts, train_set=centred_by_part(parts)), rows(), index=5)
 
 
+DRAWS = {
+    "torch": lambda: torch.randn(6),
+    "numpy": lambda: float(np.random.rand()),
+    "Python": random.random,
+}
+
+
 def fixed_draws(records):
     """One draw for each record that is read, whatever it is."""
     return Wrapped(records, lambda records, index, x: x + torch.randn(6))
@@ -108,15 +117,15 @@ def test_augmentation_with_equally_many_draws_passes(workers):
     verify_isolation(builder(BY_INDEX, **options), rows(), index=5)
 
 
-def test_under_removal_it_passes_only_if_keys_are_known():
-    """Else each record is read for its key, and one record less leaves another generator."""
-    with pytest.raises(IsolationError, match="a global random generator"):
-        verify_isolation(builder(BY_ID, train_set=fixed_draws), rows(), index=5)
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("parts", RELATIONS.values(), ids=RELATIONS)
+def test_augmentation_with_equally_many_draws_passes_for_all_relations(parts, draw):
+    """Also where each record is read for its key, and one record less is one reading less."""
 
-    def keys(records):
-        return {"keys": [int(record[0]) for record in records]}
+    def train_set(records):
+        return Wrapped(records, lambda records, index, x: x + DRAWS[draw]())
 
-    verify_isolation(builder(BY_ID, train_set=fixed_draws, data_options=keys), rows(), index=5)
+    verify_isolation(builder(parts, train_set=train_set), rows(), index=5)
 
 
 @pytest.mark.parametrize("parts", [BY_INDEX, BY_USER], ids=["index", "user"])

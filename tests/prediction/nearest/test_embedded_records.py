@@ -6,6 +6,7 @@ import logging
 import pickle
 import traceback
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -45,7 +46,7 @@ def test_records_in_parts_are_the_records_together():
     assert torch.equal(listed(whole), listed(parts))
 
 
-@pytest.mark.parametrize("kind", ["list", "dataset", "loader"])
+@pytest.mark.parametrize("kind", ["list", "array", "pairs of arrays", "dataset", "loader"])
 def test_records_come_in_any_form(kind):
     x, y = clusters(20)
     pairs = TensorDataset(x, y)
@@ -54,6 +55,10 @@ def test_records_come_in_any_form(kind):
     whole.add(x, y, ids=range(20))
     if kind == "list":
         other.add(x, y.tolist(), ids=torch.arange(20))
+    elif kind == "array":
+        other.add(x.numpy(), y.numpy(), ids=np.arange(20))
+    elif kind == "pairs of arrays":
+        other.add(list(zip(x.numpy(), y.numpy(), strict=True)), ids=range(20))
     else:
         other.add(pairs if kind == "dataset" else DataLoader(pairs, 6), ids=list(range(20)))
     assert torch.equal(listed(whole), listed(other))
@@ -117,6 +122,9 @@ def test_users_may_leave_where_each_record_is_the_unit():
         (lambda r, x, y: r.add(x), "with `labels`"),
         (lambda r, x, y: r.add(TensorDataset(x, y), y), "`labels` with a tensor"),
         (lambda r, x, y: r.add(TensorDataset(x)), "pairs of inputs and a label"),
+        (lambda r, x, y: r.add([("some text", 1)]), "numbers, but got a str. Turn text"),
+        (lambda r, x, y: r.add(np.array(["a", "b"]), [0, 1]), "numbers, but got a ndarray"),
+        (lambda r, x, y: r.add(["a", "b"], [0, 1]), "with a tensor or an array of records"),
         (lambda r, x, y: r.add([(x[0], 1), (x[0, :2], 1)]), "shape and number type of the first"),
         (lambda r, x, y: r.add([]), "empty dataset"),
         (lambda r, x, y: r.remove([1, 999]), "at least one is not there"),

@@ -28,6 +28,7 @@ def facts(**more):
         "name": "digits-2026", "title": "Digits, spring 2026", "mode": "ladder", "state": "open",
         "closes": "2026-12-01T12:00:00+00:00", "closed_at": None, "rows": 10_000,
         "upload": "classes", "classes": 10, "first": "accuracy", "budget": 400, "baseline": 0.55,
+        "public": 0.3,
         "statistics": {"accuracy": {"low": 0.0, "high": 1.0, "mode": "max", "kind": "accuracy"}},
         "certificate": CERTIFICATE, "position": 1480, "chain": "7be1" * 16,
     } | more  # fmt: skip

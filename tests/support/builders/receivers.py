@@ -82,6 +82,7 @@ CHECKED_BEFORE = frozenset(
     for line in (
         "accumulator answer budget_charges chances channel charge charge_of charge_per_step",
         "decide epsilon_per_step guess_for levels settled member_outputs noise_scale output_chunks",
+        "board_submission board_submissions register_board",
         "known_data label_chances learn_data member_chunks nearest num_outputs private_loss",
         "public_outputs public_table register require_mechanism sampled_counts",
         "register_records release_charge require_voters sampler_error price epsilon_spent",
@@ -100,7 +101,13 @@ CALLED = frozenset(
 ALWAYS_GIVEN = frozenset(["audit:progress"])
 TUNE = "only in a trial of Ray Tune, or with its results (tests/tuning/test_ray.py)"
 REFUSES = "it always refuses, and says what to call instead"
+OF_A_BOARD = "of an account that BoardHoldout makes (tests/ledger/test_boards.py)"
 NEVER_RETURNS = {
+    "Ledger.board": OF_A_BOARD,
+    "Ledger.board_head": OF_A_BOARD,
+    "Ledger.board_reading": OF_A_BOARD,
+    "Ledger.board_submission": OF_A_BOARD,
+    "Ledger.board_submissions": OF_A_BOARD,
     "remote": "takes a board's address; random ones are refused",
     "ReusableHoldoutMetric.merge_state": REFUSES,
     "Sealed.decide": REFUSES,
@@ -151,6 +158,7 @@ MAKE = {
     ),
     "HoldoutGuard": lambda g: HoldoutGuard(make_holdout()),
     "Ledger": lambda g: shared_ledger(),
+    "Verification": lambda g: ledger.verify(shared_ledger().address),
     "Report": lambda g: shared_report(),
     "PrivatePredictor": predictor,
     "PartitionedEnsemble": lambda g: ensemble(),
@@ -179,6 +187,7 @@ MAKE = {
     "StableERM": lambda g: prediction.StableERM(problem=problem_of(), epsilon=1.0),
     "Ledger.register": lambda g: ledger.Ledger("memory://"),
     "Ledger.register_records": lambda g: ledger.Ledger("memory://"),
+    "Ledger.register_board": lambda g: ledger.Ledger("memory://"),
     "PrivatePredictor.private_epsilon": lambda g: make(
         name=fresh_name(g), seed=3, track_private_loss=True
     ),

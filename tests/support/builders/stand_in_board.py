@@ -118,6 +118,7 @@ class StandInBoard:
             "name": "digits", "title": self.config.board.title, "mode": "ladder",
             "state": self.state, "closes": None, "rows": self.layout.rows, "upload": "classes",
             "classes": 10, "first": "accuracy", "budget": 20, "closed_at": None,
+            "public": 0.3, "baseline": 0.55,
             "statistics": {"accuracy": {"low": 0, "high": 1, "mode": "max", "kind": "accuracy"}},
             "position": len(self.answers), "chain": "c" * 64, "certificate": CERTIFICATE,
         }  # fmt: skip

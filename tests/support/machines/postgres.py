@@ -70,7 +70,7 @@ class PostgresServer:
         while True:
             try:
                 return self._server.ensure_postgres_running()
-            except subprocess.SubprocessError:  # noqa: PERF203
+            except (subprocess.SubprocessError, AssertionError):  # noqa: PERF203 (not ready yet)
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)

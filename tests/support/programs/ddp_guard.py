@@ -72,6 +72,17 @@ class Net(pl.LightningModule):
         Path(self.folder, f"rank{self.trainer.global_rank}.json").write_text(json.dumps(found))
 
 
+class Foreign(Net):
+    """Its step does something else, and is not called."""
+
+    def validation_step(self, batch, _):
+        raise AssertionError("the step was called")
+
+
+def from_outside(module, batch, batch_idx):
+    return Net.validation_step(module, batch, batch_idx)
+
+
 def holdout(folder, **changes):
     arguments = {
         "url": f"sqlite:///{folder}/holdout.db",
@@ -93,6 +104,8 @@ def main(folder, devices, scenario):
         guess = DataLoader(th.fixed_subset(data(0.001), 101, seed=0), batch_size=25)
     if scenario == "exhausted":
         changes["budget"], options = 3, {"on_exhausted": "raise"}
+    if scenario == "step":
+        options["step"] = from_outside
     if scenario == "foreign":
         changes["fingerprint"] = th.fingerprint(data(0.001))
     lr = 0.1 if scenario == "train" else 0.0
@@ -109,7 +122,8 @@ def main(folder, devices, scenario):
     )
     loader = DataLoader(data(), batch_size=40)
     train = DataLoader(data(), batch_size=50, drop_last=True)
-    trainer.fit(Net(folder, lr), train, loader)
+    net = Foreign if scenario == "step" else Net
+    trainer.fit(net(folder, lr), train, loader)
 
 
 # ---- forked ranks

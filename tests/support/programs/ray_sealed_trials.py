@@ -55,7 +55,8 @@ def plain_trial(config, holdout):
     """Evaluate scripted models, report a display, and go on from a checkpoint.
 
     ``kill`` has the epochs at which the process is killed once, after the evaluation and before the
-    report; ``quiet``: nothing is displayed.
+    report; ``EPOCHS``: after the run has ended. ``quiet``: nothing is displayed. ``bare``: no
+    checkpoint is reported.
     """
     x, start = config["x"], 0
     before = tune.get_checkpoint()
@@ -68,12 +69,22 @@ def plain_trial(config, holdout):
             run.evaluate(sums, query=f"{x} {epoch}", step=f"epoch {epoch}")
             if "pace" in config:
                 wait_for(config["pace"], epoch)
-            if epoch in config.get("kill", ()) and first_time(config["marks"], f"{x} {epoch}"):
-                os.kill(os.getpid(), signal.SIGKILL)
+            die_at(config, epoch)
             shown = {} if config.get("quiet") else {"display_acc": display_of(x, epoch)}
+            if config.get("bare"):
+                report(shown)
+                continue
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "model.json").write_text(json.dumps({"x": x, "epoch": epoch}))
                 report(shown, tune.Checkpoint.from_directory(folder))
+    die_at(config, EPOCHS)
+
+
+def die_at(config, epoch):
+    """Kill the process, the first time that this trial is there."""
+    place = f"{config['x']} {epoch}"
+    if epoch in config.get("kill", ()) and first_time(config["marks"], place):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def first_time(folder, name):

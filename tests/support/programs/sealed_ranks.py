@@ -19,11 +19,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch_holdout.lightning import HoldoutGuard
 
 from support.builders.holdouts import make_holdout
+from support.machines.soak import soak
 from support.programs import ddp_guard
 from support.programs.ddp_guard import Sharded, loaders_of_two, trainer_of
 
 SIZE, LEVELS = 60, 65536
 VALUES = [3.0, 2.0, 2.5, 2.5, 1.0]
+SEEDS = soak(20, 4)
 
 
 def account(folder, **changes):
@@ -95,7 +97,7 @@ def bits(state):
 def as_raw(rank, world, folder):
     """Compare a sealed run with raw early stopping, on as many ranks."""
     found = {"raw": [], "sealed": []}
-    for seed in range(4):
+    for seed in range(SEEDS):
         saver = ModelCheckpoint(folder / f"raw{seed}", filename="best", monitor="val_loss")
         callbacks = [Means(), EarlyStopping("val_loss", patience=2), saver]
         raw = trainer_of(world, callbacks, max_epochs=20, num_sanity_val_steps=0)

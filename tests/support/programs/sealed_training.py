@@ -2,6 +2,7 @@
 
 Everything that it is told it writes down at once. ``dies`` kills the process itself at a moment
 of one epoch's evaluation: inside the transaction, just before its commit, or just after it.
+``noise`` makes the run private: a seed, or ``"system"`` for the noise that users have.
 """
 
 import json
@@ -18,6 +19,7 @@ from torch_holdout.ledger.sealed_runs import SealedRuns
 
 SIZE, PATIENCE, LONGEST, LAG = 16, 5, 60, 3
 MOMENTS = ("inside", "before commit", "after commit")
+EPSILON = 20.0  # a comparison's noise is about one example
 
 
 def values_of(seed):
@@ -41,17 +43,18 @@ def expected(values):
     raise AssertionError("this course does not stop")
 
 
-def account(url):
+def account(url, noise=None):
     return th.ReusableHoldout(
         url, name="val", size=SIZE, statistics={"err": th.BoundedMean(0.0, 1.0)},
-        mechanism=th.Sealed(evaluations=40), budget=1,
+        mechanism=th.Sealed(evaluations=40, epsilon=None if noise is None else EPSILON), budget=1,
+        seed=noise if isinstance(noise, int) else None,
     )  # fmt: skip
 
 
-def train(url, folder, seed, with_steps, dies=None):
+def train(url, folder, seed, with_steps, dies=None, noise=None):
     """Train to the end of the run, from the last checkpoint."""
     folder, values = Path(folder), values_of(seed)
-    holdout, armed = account(url), []
+    holdout, armed = account(url, noise), []
     if dies is not None:
         arm(dies[0], armed)
     run = opened(holdout, folder)

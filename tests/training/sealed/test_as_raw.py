@@ -14,6 +14,7 @@ from support.builders.guarded import (
     guard_class,
     loader,
     network,
+    package,
     trainer,
 )
 from support.builders.sealed_guards import (
@@ -32,14 +33,16 @@ pytestmark = IN_A_TRAINER
 LOSS, ACCURACY = "val_loss", "val_acc"
 
 
-def bumpy(namespace, seed):
+def bumpy(namespace, seed, *, dropout=True):
     """A classifier whose curve goes up and down: a large step, and few examples."""
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.6)
 
     torch.manual_seed(seed)
-    return network(namespace, configure_optimizers=configure_optimizers)
+    made = network(namespace, configure_optimizers=configure_optimizers)
+    made.layers[3].p = 0.1 if dropout else 0.0  # a checkpoint has no state of its draws
+    return made
 
 
 def loaders(seed):
@@ -47,8 +50,10 @@ def loaders(seed):
     return train, loader(data(SIZE, seed=seed), 50)
 
 
-def both(namespace, seed, folder, *, name=LOSS, patience=2, min_delta=0.0, **options):
-    """Run raw and sealed; return what each chose: (stop, best state, passes)."""
+def both(
+    namespace, seed, folder, *, name=LOSS, patience=2, min_delta=0.0, broken_off=False, **options
+):
+    """Run raw and sealed; return what each chose. ``broken_off``: the sealed fit is resumed."""
     statistic = account().statistics[name]
     options = {"max_epochs": 25, "num_sanity_val_steps": 0, **options}
     callbacks, means = raw_stopping(
@@ -61,20 +66,43 @@ def both(namespace, seed, folder, *, name=LOSS, patience=2, min_delta=0.0, **opt
         each_validation=options.get("val_check_interval") == 1,
     )
     raw = trainer(callbacks, namespace, enable_checkpointing=True, **options)
-    module = bumpy(namespace, seed)
+    module = bumpy(namespace, seed, dropout=not broken_off)
     torch.manual_seed(seed)
     raw.fit(module, *loaders(seed))
     saved = torch.load(callbacks[2].best_model_path, weights_only=True)["state_dict"]
 
-    own = account()
-    guard = guard_class(namespace)(
-        own, stop=th.Patience(name, patience=patience, min_delta=min_delta)
-    )
+    own, resumed = account(), {}
+    given = {"stop": th.Patience(name, patience=patience, min_delta=min_delta)}
+    if broken_off:
+        given["keep"] = folder / "kept"
+        guard = guard_class(namespace)(own, **given)
+        resumed["ckpt_path"] = break_off(namespace, seed, folder, guard, len(means), **options)
+    guard = guard_class(namespace)(own, **given)
     sealed = trainer([guard], namespace, default_root_dir=folder, **options)
-    module = bumpy(namespace, seed)
+    module = bumpy(namespace, seed, dropout=not broken_off)
     torch.manual_seed(seed)
-    sealed.fit(module, *loaders(seed))
+    sealed.fit(module, *loaders(seed), **resumed)
     return Both(raw, sealed, guard, module, saved, callbacks[1].reference, means, own)
+
+
+def break_off(namespace, seed, folder, guard, passes, **options):
+    """Fit until an error somewhere before the last pass; return the checkpoint to go on from."""
+    pl, last = package(namespace), 1 + seed % (passes - 1)
+
+    class Failing(pl.Callback):
+        def on_train_epoch_start(self, trainer, pl_module):
+            if trainer.current_epoch == last:
+                raise ZeroDivisionError
+
+    saver = pl.callbacks.ModelCheckpoint(folder / "open", save_top_k=-1, filename="{epoch}")
+    run = trainer(
+        [guard, saver, Failing()], namespace, default_root_dir=folder, enable_checkpointing=True,
+        **options,
+    )  # fmt: skip
+    with pytest.raises(ZeroDivisionError):
+        run.fit(bumpy(namespace, seed, dropout=False), *loaders(seed))
+    assert guard.outcome is None
+    return folder / "open" / f"epoch={max(0, last - 1 - seed % 3)}.ckpt"
 
 
 class Both(NamedTuple):
@@ -141,6 +169,13 @@ def test_the_chosen_epoch_is_the_same_however_the_trainer_validates(way, seed, t
     options = dict(WAYS[way])
     found = both(NAMESPACES[seed % 2], seed, tmp_path, **options)
     require_same(found)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", soak(range(20), range(3)))
+def test_a_run_that_is_resumed_ends_where_raw_early_stopping_ends(seed, tmp_path):
+    """Broken off after some pass, and resumed from the checkpoint of this or an earlier one."""
+    require_same(both(NAMESPACES[seed % 2], seed, tmp_path, broken_off=True))
 
 
 @pytest.mark.soak

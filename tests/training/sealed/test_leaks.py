@@ -81,8 +81,9 @@ def watched(namespace, folder, values, way, caplog):
 @pytest.mark.parametrize("way", list(WAYS))
 def test_mirrored_values_leave_the_same_trace(namespace, way, tmp_path, caplog):
     caplog.set_level(logging.INFO, "torch_holdout")
-    up, said_up, logs_up = watched(namespace, tmp_path / "up", UP, way, caplog)
-    down, said_down, logs_down = watched(namespace, tmp_path / "down", DOWN, way, caplog)
+    up, said_up, logs_up = watched(namespace, tmp_path / "rise", UP, way, caplog)
+    # Checkpoints hold their folder's path: names of other lengths would be files of other sizes.
+    down, said_down, logs_down = watched(namespace, tmp_path / "fall", DOWN, way, caplog)
     assert len(up) == 5
     assert up == down
     assert said_up == said_down
@@ -102,8 +103,8 @@ def test_a_guard_that_saves_only_what_is_better_is_caught(tmp_path, caplog, monk
             whole(self, passed, run)
 
     monkeypatch.setattr(Ring, "judge", leaky)
-    up, *_ = watched(NAMESPACES[0], tmp_path / "up", UP, "files", caplog)
-    down, *_ = watched(NAMESPACES[0], tmp_path / "down", DOWN, "files", caplog)
+    up, *_ = watched(NAMESPACES[0], tmp_path / "rise", UP, "files", caplog)
+    down, *_ = watched(NAMESPACES[0], tmp_path / "fall", DOWN, "files", caplog)
     assert up != down
 
 
@@ -158,8 +159,8 @@ def profiled(folder, values, way):
 @pytest.mark.parametrize("way", list(WAYS))
 def test_calls_do_not_tell_which_pass_was_better(way, tmp_path):
     profiled(tmp_path / "first", UP, way)  # caches
-    up = profiled(tmp_path / "up", UP, way)
-    down = profiled(tmp_path / "down", DOWN, way)
+    up = profiled(tmp_path / "rise", UP, way)
+    down = profiled(tmp_path / "fall", DOWN, way)
     assert len(up) == 5
     assert up[0]["call"] > 100
     assert up == down
@@ -178,7 +179,7 @@ def test_a_call_more_is_counted(tmp_path, monkeypatch):
 
     monkeypatch.setattr(TwoBuffers, "judge", leaky)
     profiled(tmp_path / "first", UP, "stop")
-    assert profiled(tmp_path / "up", UP, "stop") != profiled(tmp_path / "down", DOWN, "stop")
+    assert profiled(tmp_path / "rise", UP, "stop") != profiled(tmp_path / "fall", DOWN, "stop")
 
 
 def raw():

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from support.machines.soak import soak
 from support.programs import sealed_ranks
+from support.programs.sealed_ranks import SEEDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -17,7 +19,7 @@ def run(folder, scenario, world=2):
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     printed = subprocess.run(
         [sys.executable, sealed_ranks.__file__, str(folder), str(world), scenario],
-        capture_output=True, text=True, env=environment, timeout=240, check=True,
+        capture_output=True, text=True, env=environment, timeout=soak(1200, 240), check=True,
     )  # fmt: skip
     assert json.loads(printed.stdout.splitlines()[-1]) == [[0] * world], printed.stderr[-4000:]
     paths = [folder / str(world) / f"rank{rank}.json" for rank in range(world)]
@@ -25,14 +27,15 @@ def run(folder, scenario, world=2):
     return [{k: v for k, v in rank.items() if k != "seconds"} for rank in ranks], printed.stderr
 
 
+@pytest.mark.soak
 def test_two_ranks_stop_together_where_raw_early_stopping_does(tmp_path):
     ranks, said = run(tmp_path, "as_raw")
     assert ranks[0] == ranks[1]
     assert ranks[0]["sealed"] == ranks[0]["raw"]
-    assert ranks[0]["files"] == [True] * 4
+    assert ranks[0]["files"] == [True] * SEEDS
     assert len({epoch for epoch, _ in ranks[0]["raw"]}) >= 2
-    assert said.count("stopped by patience") == 4  # the first rank speaks
-    for seed in range(4):
+    assert said.count("stopped by patience") == SEEDS  # the first rank speaks
+    for seed in range(SEEDS):
         own = sealed_ranks.account(tmp_path / "2", name=f"val{seed}")
         assert own.budget_left == 0
         assert own.close().runs[0].weights == ranks[0]["paths"][seed]

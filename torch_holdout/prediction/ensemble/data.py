@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
+from torch_holdout._noise.generators import lent_generators
 from torch_holdout._shared.checks import require_instance, require_length, require_whole
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.batches import AsPair, GatheredRecords, PartSampler
@@ -107,7 +108,10 @@ class PartitionedDataHooks:
     def assignment(self) -> list[Tensor]:
         """Return the dataset indices of each part. Private: the sizes of parts are."""
         if self._assignment is None:
-            self._assignment = self.parts.assign(self.train_set, self._keys)
+            # Reading records for their keys may draw, as an augmentation does: how many records
+            # there are must not decide what is drawn for others in training.
+            with lent_generators("keys"):
+                self._assignment = self.parts.assign(self.train_set, self._keys)
         return self._assignment
 
     def sampler(self) -> PartSampler:

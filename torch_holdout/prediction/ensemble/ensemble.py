@@ -190,8 +190,10 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
         A member that fails gives NaN. A part of them may be left unread.
         """
         with self.members_lock:
-            backend, written = self._inference_backend(x), self._public_twin().written
-        return output_chunks(self.members, x, backend, self.chunk_size, pattern, written)
+            backend, twin = self._inference_backend(x), self._public_twin()
+        return output_chunks(
+            self.members, x, backend, self.chunk_size, pattern, twin.written, draws=twin.draws
+        )
 
     def votes_module(self) -> nn.Module:
         """Return a copy that maps inputs to the members' raw vote counts [B, C].

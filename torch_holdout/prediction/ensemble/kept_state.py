@@ -22,7 +22,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from torch_holdout._fingerprints.hashing import digest
-from torch_holdout._noise.generators import lending, lent_generators
+from torch_holdout._noise.generators import GeneratorStates, lending, lent_generators
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.working_copy import copied, copied_inputs
 
@@ -39,10 +39,12 @@ class Trial:
     Attributes:
         written: Parameters and buffers that the model writes into.
         kept: The attribute and the module in which it keeps something, or empty.
+        draws: Whether the model draws from the global random generators.
     """
 
     written: frozenset[str]
     kept: str
+    draws: bool = False
 
     def require_nothing_kept(self) -> None:
         """Raise if members would share what the model keeps."""
@@ -104,13 +106,18 @@ def try_out(twins: nn.Module, x: Any) -> Trial:
         later = [calls[-1], called(third, 1), called(one, 1)]
     if not kept and not all(_agree(alone.output, call.output) for call in later):
         kept = f"what the model ({type(twins).__name__}) returns later, by something not in sight"
-    return Trial(written=frozenset().union(*(call.written for call in calls)), kept=kept)
+    return Trial(
+        written=frozenset().union(*(call.written for call in calls)),
+        kept=kept,
+        draws=any(call.draws for call in calls),
+    )
 
 
 @dataclass(frozen=True)
 class _Call:
     written: set[str]
     output: Any
+    draws: bool
 
 
 def _called(twins: nn.Module, x: Any, module: nn.Module, member: int) -> _Call:
@@ -121,9 +128,11 @@ def _called(twins: nn.Module, x: Any, module: nn.Module, member: int) -> _Call:
     tensors = {**dict(twins.named_parameters()), **dict(twins.named_buffers())}
     own = {name: value[member].clone() for name, value in tensors.items()}
     with torch.no_grad(), lending, lent_generators("trial"):
+        before = GeneratorStates()
         output = functional_call(module, dict(own), (copied_inputs(x),))
+        draws = before.have_gone_on()
     changed = {name for name, value in tensors.items() if not torch.equal(own[name], value[member])}
-    return _Call(changed, output)
+    return _Call(changed, output, draws)
 
 
 @contextlib.contextmanager

@@ -211,12 +211,15 @@ def output_chunks(
     chunk_size: int | None = None,
     pattern: Tensor | None = None,
     written: Iterable[str] = (),
+    *,
+    draws: bool = False,
 ) -> Iterator[Tensor]:
     """Yield the members' outputs [m, B, ...] in eval mode, a few members at a time.
 
     Only a working copy is called: the template stays as it is, whatever other threads do. An output
     is a function of the member's tensors and of ``x``: what a call writes into buffers, into the
-    parameters named in ``written`` and into attributes is gone with it.
+    parameters named in ``written`` and into attributes is gone with it. Of a model that ``draws``
+    random numbers, it is a function of the generators' state before all members, too.
 
     ``pattern`` is the answer of a twin with public weights. If a member gives no such tensor, that
     is a fact about its records: it gives NaN instead, silently. Without a pattern it raises.
@@ -227,7 +230,7 @@ def output_chunks(
         [(2, 4, 2), (2, 4, 2), (1, 4, 2)]
     """
     state = tensors_by_name(template)
-    working = WorkingCopy(template, written)
+    working = WorkingCopy(template, written, draws=draws)
     members = len(next(iter(state.values())))
     if chunk_size is None:
         elements = sum(leaf.numel() for leaf in tree_leaves(x) if isinstance(leaf, Tensor))

@@ -111,7 +111,11 @@ class Prober:
             trial = try_out(self._twins, x)
             # A refusal stays: what a call has left elsewhere may not change again.
             kept = self._trial.kept or trial.kept
-            self._trial = Trial(written=self._trial.written | trial.written, kept=kept)
+            self._trial = Trial(
+                written=self._trial.written | trial.written,
+                kept=kept,
+                draws=self._trial.draws or trial.draws,
+            )
             self._tried.add(layout)
         self._trial.require_nothing_kept()
         return next(output_chunks(self._twins, x, "loop", written=self.written))[0]
@@ -120,6 +124,11 @@ class Prober:
     def written(self) -> frozenset[str]:
         """The parameters and buffers that the model writes into, as far as was seen."""
         return self._trial.written
+
+    @property
+    def draws(self) -> bool:
+        """Whether the model draws from the global random generators, as far as was seen."""
+        return self._trial.draws
 
     def _zeros(self, leaf: Tensor) -> Tensor:
         return torch.zeros((2, *leaf.shape), dtype=leaf.dtype, device=self._device)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from torch_holdout._noise.generators import kept_generators
+
 _Result = TypeVar("_Result")
 _INNER = ("_parameters", "_buffers", "_modules")
 _EVERY = vars(nn.Module()).keys() - {*_INNER}  # attributes that every module has
@@ -26,7 +28,9 @@ class WorkingCopy:
     or a fork at that time would find those of one member. They find the module that was copied.
     Attributes that a call assigns are put back after it; tensors that it may write into are copied
     by ``own``. What a call changes inside of an object that is kept in an attribute is gone with
-    this copy: ``fresh`` returns another one if there are such objects.
+    this copy: ``fresh`` returns another one if there are such objects. Calls of a model that
+    ``draws`` from the global random generators all start from the same state of them: how often one
+    member has drawn does not reach the next.
 
     Example:
         >>> template = nn.Linear(2, 1)
@@ -38,10 +42,11 @@ class WorkingCopy:
         False
     """
 
-    def __init__(self, template: nn.Module, written: Iterable[str]) -> None:
+    def __init__(self, template: nn.Module, written: Iterable[str], *, draws: bool = False) -> None:
         self.module = copied(template).eval()
         self._template = template
         self._written = {name for name, _ in template.named_buffers()} | {*written}
+        self._draws = draws
         self._has_objects = any(map(_has_objects, template.modules()))
         self._kept = [
             (vars(module), {**vars(module)}, {name: {**vars(module)[name]} for name in _INNER})
@@ -50,7 +55,9 @@ class WorkingCopy:
 
     def fresh(self) -> "WorkingCopy":
         """Return a copy in whose objects no call has left anything."""
-        return WorkingCopy(self._template, self._written) if self._has_objects else self
+        if not self._has_objects:
+            return self
+        return WorkingCopy(self._template, self._written, draws=self._draws)
 
     def own(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return members' tensors, those that a call may write into as copies."""
@@ -59,9 +66,10 @@ class WorkingCopy:
         }
 
     def ask(self, call: Callable[[], _Result]) -> _Result:
-        """Run a call of the module and put its attributes back."""
+        """Run a call of the module and put its attributes, and generators, back."""
         try:
-            return call()
+            with kept_generators() if self._draws else contextlib.nullcontext():
+                return call()
         finally:
             for attributes, before, inner in self._kept:
                 attributes.clear()

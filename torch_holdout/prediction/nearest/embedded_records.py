@@ -81,7 +81,8 @@ class EmbeddedRecords(nn.Module, NearestVoters):
         number type of records, and that labels are below ``num_classes``, are taken to be public.
 
         Args:
-            inputs: A batch of inputs, a row for each record; or a dataset or DataLoader of pairs.
+            inputs: A batch of inputs, a tensor or an array with a row for each record; or a dataset
+                or DataLoader of pairs.
             labels: Their classes, whole numbers; None for pairs.
             ids: Names to remove them by, whole numbers or text, each once; None for no names.
             users: Whose they are; needed for ``unit="user"``.

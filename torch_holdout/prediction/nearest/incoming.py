@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any, final
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -16,7 +17,7 @@ from torch_holdout.prediction.nearest.embedding import Layout
 from torch_holdout.prediction.nearest.placed import Name
 from torch_holdout.prediction.nearest.search import MOST_RECORDS
 
-Incoming = Tensor | Dataset[Any] | DataLoader[Any]
+Incoming = Tensor | NDArray[Any] | Dataset[Any] | DataLoader[Any]
 
 
 @final
@@ -65,14 +66,15 @@ class ArrivingRecords:
 def read_records(
     inputs: Incoming, labels: Any, num_classes: int, device: torch.device
 ) -> ArrivingRecords:
-    """Read a batch with labels, or a dataset or loader of pairs.
+    """Read a batch (a tensor or an array) with labels, or a dataset or loader of pairs.
 
     Example:
         >>> arriving = read_records(torch.eye(2), [0, 1], 2, torch.device("cpu"))
         >>> [tuple(row.shape) for row in arriving.rows], arriving.labels().tolist()
         ([(1, 2), (1, 2)], [0, 1])
     """
-    pairs = _pairs(inputs, labels)
+    array = labels is not None and hasattr(inputs, "__array__")
+    pairs = _pairs(_numbers(inputs) if array else inputs, labels)
     first = next(pairs, None)
     if first is None:
         raise InvalidArgumentError(
@@ -131,13 +133,13 @@ def _pairs(inputs: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor]]:
         return
     if labels is not None:
         raise InvalidArgumentError(
-            f"Expected `labels` with a tensor of records only: a {type(inputs).__name__} has pairs "
-            f"of inputs and labels itself. Nothing was added."
+            f"Expected `labels` with a tensor or an array of records only: a "
+            f"{type(inputs).__name__} has pairs of inputs and labels itself. Nothing was added."
         )
     if isinstance(inputs, DataLoader):
         for batch in inputs:
             rows, targets = _pair(batch)
-            yield torch.as_tensor(rows).detach(), _label_row(targets)
+            yield _numbers(rows), _label_row(targets)
         return
     if isinstance(inputs, Mapping | str | bytes) or not hasattr(inputs, "__getitem__"):
         raise InvalidArgumentError(
@@ -146,7 +148,19 @@ def _pairs(inputs: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor]]:
         )
     for index in range(require_length("inputs", inputs)):
         row, target = _pair(inputs[index])
-        yield torch.as_tensor(row).detach()[None], _label_row([target])
+        yield _numbers(row)[None], _label_row([target])
+
+
+def _numbers(given: Any) -> Tensor:
+    """Return a record's inputs, or a batch of them, as a tensor."""
+    try:
+        return torch.as_tensor(given).detach()
+    except (TypeError, ValueError, RuntimeError):  # its message may quote a record
+        kind = type(given).__name__
+    raise InvalidArgumentError(
+        f"Expected inputs of records to be tensors or arrays of numbers, but got a {kind}. Turn "
+        f"text and pictures into tensors first; `embed` takes those. Nothing was added."
+    )
 
 
 def _pair(item: Any) -> tuple[Any, Any]:

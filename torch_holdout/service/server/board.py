@@ -193,7 +193,7 @@ class Board:
                 return self._view
         standing = self.holdout.standing()
         state = self._state(standing.closed_at)
-        results = read_results(self.config) if state == "closed" else None
+        results = read_results(self.config, standing.closed_at)
         view = view_of(self.config, self.layout, standing, state, results)
         with self._lock:
             if state != "closed" or results is not None:  # results.json may come a moment later

@@ -81,7 +81,7 @@ def by_submission(chosen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def results_content(
-    config: BoardConfig, results: BoardResults | None, lost: Sequence[str]
+    config: BoardConfig, closed_at: str, results: BoardResults | None, lost: Sequence[str]
 ) -> dict[str, Any]:
     """Return the content of results.json; without results there was nothing to judge."""
     if results is not None:
@@ -96,6 +96,7 @@ def results_content(
         "rows": 0,
         "vault": 0 < config.data.public < 1,
         "failure": config.limits.failure,
+        "closed_at": closed_at,
     }
 
 
@@ -160,15 +161,16 @@ def _team(own: Finalist, entries: Sequence[Finalist]) -> dict[str, Any]:
     }
 
 
-def read_results(config: BoardConfig) -> dict[str, Any] | None:
-    """Return the content of results.json; None if it is not there or not this board's."""
+def read_results(config: BoardConfig, closed_at: str | None) -> dict[str, Any] | None:
+    """Return the content of results.json; None if it is not there, or not of this closing."""
     content = read_private(results_path(config), longest=_LARGEST)
     try:
         results = json.loads(content or b"null")
     except ValueError:
         return None
-    known = isinstance(results, dict) and results.get("board") == config.board.name
-    return results if known else None
+    wanted = {"board": config.board.name, "closed_at": closed_at}
+    known = isinstance(results, dict) and closed_at is not None
+    return results if known and {name: results.get(name) for name in wanted} == wanted else None
 
 
 def results_path(config: BoardConfig) -> Path:

@@ -128,8 +128,12 @@ def close(config: BoardConfig, vault: Path | None) -> dict[str, Any]:
     from torch_holdout.service.server.pages import results_page
 
     board = Board.open(config)
+    written = None if config.store.keep_uploads else board.view().results
+    if written is not None:  # and the uploads are gone
+        return written
     results, lost = board.close(vault)
-    content = results_content(config, results, lost)
+    closed_at = str(board.holdout.head()[2])
+    content = results_content(config, closed_at, results, lost)
     write_private(results_path(config), json.dumps(content, indent=1).encode())
     write_private(config.folder / RESULTS_PAGE, results_page(board.view()).encode())
     if not config.store.keep_uploads:

@@ -79,11 +79,12 @@ class Worker:
         return create_app(board, Counters(self.counters), parent=parent)
 
 
-def serve(path: Path, *, announce: Callable[[str], None] = print) -> None:
+def serve(path: Path, *, announce: Callable[[str, str], None] = print) -> None:
     """Serve a board until SIGTERM or SIGINT; answer what was begun, for at most 30 seconds.
 
     The board is opened once before anything listens, so that what is wrong with it is said at
-    once. Workers share one socket and open the board themselves.
+    once. Workers share one socket and open the board themselves. ``announce`` is told the page's
+    address and that of the admin port.
     """
     config = read_config(path)
     require_transport(config.server)
@@ -95,7 +96,9 @@ def serve(path: Path, *, announce: Callable[[str], None] = print) -> None:
 
         logging.config.dictConfig(_LOG)
         serve_admin(Path(folder), admin)
-        announce(_announcement(config, listening, admin))
+        scheme = "https" if config.server.certfile else "http"
+        page = f"{scheme}://{_address(listening)}/boards/{config.board.name}"
+        announce(page, f"http://{_address(admin)}")
         worker = Worker(path.absolute(), Path(folder), os.getpid())
         _run(_uvicorn(worker, config), listening)
 
@@ -145,12 +148,6 @@ def _bound(address: str) -> socket.socket:
         ) from None
     bound.set_inheritable(True)
     return bound
-
-
-def _announcement(config: BoardConfig, listening: socket.socket, admin: socket.socket) -> str:
-    scheme = "https" if config.server.certfile else "http"
-    page = f"{scheme}://{_address(listening)}/boards/{config.board.name}"
-    return f"Serving {page}\nHealth and metrics on http://{_address(admin)}"
 
 
 def _address(bound: socket.socket) -> str:

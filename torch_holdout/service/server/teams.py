@@ -12,6 +12,15 @@ from torch_holdout.ledger.backend import now
 from torch_holdout.ledger.statements import change
 from torch_holdout.service.server import schema
 
+# Built once: building them takes longer than running them, and each upload runs these.
+_OF_TEAM = (
+    schema.submissions.c.board == sa.bindparam("of_board"),
+    schema.submissions.c.team == sa.bindparam("of_team"),
+    schema.submissions.c.submission == sa.bindparam("sha"),
+)
+_RECEIVED = sa.select(schema.submissions.c.size).where(*_OF_TEAM)
+_RECEIVE, _APPEND = schema.submissions.insert(), schema.events.insert()
+
 _NAME = re.compile(r"[\w .-]{1,40}")
 
 
@@ -81,16 +90,15 @@ def revoked(connection: sa.Connection, board: str) -> dict[str, str]:
 
 def has_received(connection: sa.Connection, board: str, team: str, sha: str) -> bool:
     """Whether an upload of a team is noted."""
-    own = schema.submissions.c
-    same = (own.board == board) & (own.team == team) & (own.submission == sha)
-    return connection.execute(sa.select(own.size).where(same)).first() is not None
+    which = {"of_board": board, "of_team": team, "sha": sha}
+    return connection.execute(_RECEIVED, which).first() is not None
 
 
 def receive(connection: sa.Connection, board: str, team: str, sha: str, size: int) -> None:
     """Note an upload that is kept; one that is noted already stays as it is."""
     if not has_received(connection, board, team, sha):
         row = {"board": board, "team": team, "submission": sha, "size": size}
-        change(connection, schema.submissions.insert().values(row | {"received_at": now()}))
+        change(connection, _RECEIVE, row | {"received_at": now()})
 
 
 def forget(connection: sa.Connection, board: str, team: str, sha: str) -> bool:
@@ -124,7 +132,8 @@ def set_finalists(
 
 def append_event(connection: sa.Connection, board: str, event: dict[str, Any]) -> None:
     """Append an event."""
-    change(connection, schema.events.insert().values({"board": board, "at": now()} | event))
+    empty = {"token": None, "team": None, "position": None}
+    change(connection, _APPEND, empty | {"board": board, "at": now()} | event)
 
 
 def last_events(connection: sa.Connection, board: str, limit: int) -> list[dict[str, Any]]:

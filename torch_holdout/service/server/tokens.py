@@ -23,6 +23,11 @@ OVERLAP = timedelta(hours=24)  # for which an old token is valid beside the new 
 _FORM = re.compile(r"th_([0-9a-f]{8})_([0-9a-f]{64})")
 _NOTHING = hashlib.sha256(b"").hexdigest()
 _WRONG_A_MINUTE = 10
+# Built once: building them takes longer than running them, and each request runs these.
+_CLOSED_AT = sa.select(boards.c.closed_at).where(boards.c.board == sa.bindparam("of_board"))
+_TOKEN = sa.select(tokens).where(
+    tokens.c.board == sa.bindparam("of_board"), tokens.c.token == sa.bindparam("name")
+)
 
 
 @final
@@ -94,8 +99,8 @@ class Gatekeeper:
         parts = _FORM.fullmatch(token)
         row = None
         if parts is not None:
-            known = (tokens.c.board == self._board) & (tokens.c.token == parts[1])
-            row = connection.execute(sa.select(tokens).where(known)).one_or_none()
+            which = {"of_board": self._board, "name": parts[1]}
+            row = connection.execute(_TOKEN, which).one_or_none()
         if parts is None or row is None:
             raise _unauthorised()
         if not hmac.compare_digest(_digest(parts[2]), row.digest):
@@ -123,9 +128,7 @@ class Gatekeeper:
 
 def closed_at(connection: sa.Connection, board: str) -> str | None:
     """Return when a board was closed; None while it is open."""
-    row = connection.execute(
-        sa.select(boards.c.closed_at).where(boards.c.board == board)
-    ).one_or_none()
+    row = connection.execute(_CLOSED_AT, {"of_board": board}).one_or_none()
     return None if row is None else row[0]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from torch_holdout._shared.checks import require_instance, shown
-from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.closing import ClosedValue
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.tuning.claims import Claim, Pointer, best_claim
@@ -279,6 +279,12 @@ class _StudySweep:
             raise InvalidArgumentError(
                 f"Expected a statistic or None for each of the study's "
                 f"{len(self._study.directions)} objectives, but got {list(statistics)}."
+            )
+        if None in statistics and not any(trial.values for trial in self.trials):
+            raise HoldoutError(
+                "Expected trials that told the study the value of each objective, because None "
+                "stands for one that is no statistic of the holdout, but none did: without "
+                "sharing(..., display=...) a sealed trial tells nothing. Name statistics only."
             )
         return [None if name is None else self.statistic(name) for name in statistics]
 

@@ -47,17 +47,19 @@ def run_label(experiment: str, trial: str) -> str:
 def results_of(results: Any) -> list[Any]:
     """Return Ray's results one by one; raise if they are not those of a Tuner."""
     try:
-        found = list(results)
+        given = iter(results)
     except TypeError:
         kind = type(results).__name__
         raise InvalidArgumentError(
             f"Expected the results of tuner.fit(), but got {kind}."
         ) from None
-    for result in found:
+    found = []
+    for result in given:  # one by one: whatever length it claims, nothing is set aside for it
         if not hasattr(result, "metrics_dataframe"):
             raise InvalidArgumentError(
                 f"Expected the results of tuner.fit(), but got {type(result).__name__} among them."
             )
+        found.append(result)
     return found
 
 

@@ -27,7 +27,7 @@ from torch_holdout.tuning.reporting import (
     tells_the_value,
     told_value,
 )
-from torch_holdout.tuning.trial_runs import give_up_free, open_runs
+from torch_holdout.tuning.trial_runs import ended_runs, give_up_free, open_runs
 
 EXHAUSTED = "holdout_exhausted.txt"
 PROBLEM = "holdout/problem"
@@ -71,8 +71,9 @@ class RunningTrial:
         """Let the trial ask inside the block; raise if the budget is spent.
 
         A trial that starts from a checkpoint, be it another trial's, goes on with its own sealed
-        run. One that starts without starts over: its new run takes the place of the old one. A
-        trial that fails before its first checkpoint gives its run up, if that is free.
+        run. One that starts without starts over: its new run takes the place of the old one. So
+        does one whose run had ended before it was killed. A trial that fails before its first
+        checkpoint gives its run up, if that is free.
         """
         tuning = tune.get_context()
         trial = tuning.get_trial_id()
@@ -80,7 +81,8 @@ class RunningTrial:
         # Called without a Tuner it is no trial, and follows none.
         known = self.sealed and trial is not None
         earlier = open_runs(self.holdout, labels={label}) if known else []
-        if self.holdout.exhausted and not earlier:
+        ended = ended_runs(self.holdout, labels={label}) if known else []
+        if self.holdout.exhausted and not earlier and not ended:
             end(self.holdout)
         if not self.sealed:
             with named_run(label):
@@ -90,6 +92,7 @@ class RunningTrial:
             self.account,
             label,
             earlier=earlier,
+            ended=ended,
             goes_on=tune.get_checkpoint() is not None,
             best=self._statistic,
             folder=_weights_folder(tuning.get_storage()),
