@@ -153,19 +153,20 @@ def test_a_closed_board_and_an_exhausted_team(host):
 
 @pytest.mark.parametrize("upload", ["classes", "probabilities"])
 def test_a_guarded_fit_stops_by_the_boards_answers(host, upload):
-    own = host(upload=upload)
+    # From .35 in steps of .1 there are at most 6 releases: it stops after 43 passes at most.
+    own = host(upload=upload, feedback=TELLING.replace("0.005", "0.1"))
     spy, net = watching(), predicting()
     stopping = package("lightning.pytorch").callbacks.EarlyStopping(
         "accuracy", mode="max", patience=6
     )
-    run = trainer([guarded(own.url), stopping, spy], max_epochs=40)
+    run = trainer([guarded(own.url), stopping, spy], max_epochs=60)
     run.fit(net, labelled(), unlabelled(size=ROWS))
-    assert 7 <= len(spy.seen) < 40
+    assert 7 <= len(spy.seen) <= 43
     status = th.remote(own.url).status()
     assert spy.seen[-1]["holdout/budget_left"] == status.quota.releases_left
-    assert spy.seen[-1]["holdout/releases"] == 30 - status.quota.releases_left > 0
+    assert spy.seen[-1]["holdout/releases"] == 30 - status.quota.releases_left
     rows = th.remote(own.url).leaderboard()["rows"]
-    assert rows[0]["value"] == pytest.approx(spy.seen[-1]["accuracy"])
+    assert (rows[0]["value"] or 0.35) == pytest.approx(spy.seen[-1]["accuracy"])
     net.eval()
     with torch.no_grad():
         last = torch.cat([net(x) for x in inputs(ROWS).split(20)])  # the same bits

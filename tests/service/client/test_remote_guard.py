@@ -31,6 +31,11 @@ from support.machines.board_stand_in import standing_in
 pytestmark = [*IN_A_TRAINER, pytest.mark.usefixtures("token")]
 
 
+@pytest.fixture(autouse=True)
+def same_weights():
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def board():
     with standing_in(labels(inputs()), classes=CLASSES) as stand_in:
@@ -57,20 +62,21 @@ def watching(namespace="lightning.pytorch"):
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
 def test_a_fit_stops_by_the_boards_answers(board, namespace):
-    board.releases, board.step = 30, 0.05
+    board.releases, board.step = 30, 0.1  # at most 7 releases: it stops after 41 passes at most
     spy = watching(namespace)
     stopping = package(namespace).callbacks.EarlyStopping("accuracy", mode="max", patience=5)
     guard = guarded(board, namespace)
-    run = trainer([guard, stopping, spy], namespace=namespace, max_epochs=40)
+    run = trainer([guard, stopping, spy], namespace=namespace, max_epochs=60)
     run.fit(predicting(namespace), labelled(), unlabelled())
-    assert 6 <= len(spy.seen) < 40
+    assert 6 <= len(spy.seen) <= 41
     assert stopping.wait_count == 5
     # One PUT for each pass that made new predictions, of a byte for each row.
     assert board.count("PUT") == len(board.answers)
     assert {length for length, _ in board.bodies} == {128 + SIZE}
     told = [each["results"]["accuracy"]["value"] for each in board.answers.values()]
     shown = [each["accuracy"] for each in spy.seen]
-    assert set(shown) == {0.3 if value is None else pytest.approx(value) for value in told}
+    expected = {0.3 if value is None else value for value in told}
+    assert sorted(set(shown)) == pytest.approx(sorted(expected))
     assert shown[-1] == stopping.best_score
     releases = sum(each["kind"] == "release" for each in board.answers.values())
     assert spy.seen[-1]["holdout/releases"] == releases
