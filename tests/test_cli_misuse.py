@@ -150,7 +150,7 @@ def help_texts():
 
 def test_help_names_no_types_of_python():
     texts = list(help_texts())
-    assert len(texts) == 9
+    assert len(texts) == 12
     for text in texts:
         assert re.findall(r"<\w+( range)?>|\b(INTEGER|FLOAT|TEXT|bool|str|int)\b", text) == []
         assert "..." not in text.replace("[ARGS]...", "")  # no sentence is cut off

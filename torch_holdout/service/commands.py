@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 board = typer.Typer(
     name="board",
-    help="Keep labels in a process of their own, and let teams submit predictions.",
+    help="Keep labels in a process of their own; let teams submit.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -113,7 +113,7 @@ def plan(
 
 @board.command()
 def init(config: ConfigPlace, as_json: AsJson = False) -> None:
-    """Cut the labels in two files, register the board, print the host's token.
+    """Cut the labels, register the board, print the host's token.
 
     Example: torch-holdout board init board.toml
 
@@ -222,7 +222,7 @@ def revoke(config: ConfigPlace, name: TeamName, as_json: AsJson = False) -> None
 
 @board.command()
 def status(config: ConfigPlace, as_json: AsJson = False) -> None:
-    """Show teams, quotas, the budget and what the values are worth; nothing raw.
+    """Show teams, quotas, the budget and what the values are worth.
 
     Example: torch-holdout board status board.toml
 
@@ -244,7 +244,7 @@ def log(
     ] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last events: who asked what, and how it ended; never a value.
+    """Show the last events: who asked what, and how it ended.
 
     Example: torch-holdout board log board.toml
 
@@ -268,7 +268,7 @@ def close(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before closing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Close a board for good, judge the finalists, write results.json and results.html.
+    """Close a board for good, judge the finalists, write results.
 
     Example: torch-holdout board close board.toml --vault vault.labels
 
