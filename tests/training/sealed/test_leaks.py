@@ -156,14 +156,25 @@ def profiled(folder, values, way):
     return counts
 
 
+def same_work(folder, way):
+    """Whether rising and falling values take the same calls, in one of three tries.
+
+    A busy machine adds a wait to a pass now and then; what depends on values differs every time.
+    """
+    profiled(folder / "first", UP, way)  # caches
+    for number in range(3):
+        up = profiled(folder / f"rise {number}", UP, way)
+        down = profiled(folder / f"fall {number}", DOWN, way)
+        assert len(up) == 5
+        assert up[0]["call"] > 100
+        if up == down:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("way", list(WAYS))
 def test_calls_do_not_tell_which_pass_was_better(way, tmp_path):
-    profiled(tmp_path / "first", UP, way)  # caches
-    up = profiled(tmp_path / "rise", UP, way)
-    down = profiled(tmp_path / "fall", DOWN, way)
-    assert len(up) == 5
-    assert up[0]["call"] > 100
-    assert up == down
+    assert same_work(tmp_path, way)
 
 
 def test_a_call_more_is_counted(tmp_path, monkeypatch):
@@ -178,8 +189,7 @@ def test_a_call_more_is_counted(tmp_path, monkeypatch):
             len(run)
 
     monkeypatch.setattr(TwoBuffers, "judge", leaky)
-    profiled(tmp_path / "first", UP, "stop")
-    assert profiled(tmp_path / "rise", UP, "stop") != profiled(tmp_path / "fall", DOWN, "stop")
+    assert not same_work(tmp_path, "stop")
 
 
 def raw():
