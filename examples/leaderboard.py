@@ -70,17 +70,18 @@ def hosted(
     pages, told = get_context("spawn").Pipe(duplex=False)
     server = get_context("spawn").Process(target=serve, args=(folder, told))
     server.start()
+    told.close()  # a server that dies says so: recv ends with EOFError
     try:
-        yield pages.recv().split()[1], lambda name: add_team(config, name)
+        yield pages.recv(), lambda name: add_team(config, name)
     finally:
         server.terminate()  # as systemd does; what was begun is answered
         server.join()
 
 
 def serve(folder: Path, told: Connection) -> None:
-    """Do what `torch-holdout serve board.toml` does; tell the first line, the board's address."""
+    """Do what `torch-holdout serve board.toml` does; tell the page's address."""
     with (folder / "server.log").open("w") as sys.stderr:
-        run.serve(folder / "board.toml", announce=told.send)
+        run.serve(folder / "board.toml", announce=lambda page, admin: told.send(page))
 
 
 def main() -> None:
