@@ -18,7 +18,7 @@ def plan_text(plan: BoardPlan) -> str:
     Example:
         >>> price = BoardPrice(mode="vault", rows=7000, bracket=8.3, half_widths={0.5: 0.0209})
         >>> plan = BoardPlan(rows=10_000, teams=50, submissions=5, public=0.3, finalists=2,
-        ...                  failure=0.05, prices=(price,))
+        ...                  releases=3, failure=0.05, prices=(price,))
         >>> print(plan_text(plan))
         10,000 rows, 50 teams, 5 submissions each: half the interval of the last submission, ...
         feedback      rows   nats   at 0.5
