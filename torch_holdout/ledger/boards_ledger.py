@@ -96,7 +96,7 @@ class BoardsLedger(RunsLedger):
         canonical(registration)  # what cannot be written must not leave a file behind
         with self._transaction(create=account is None) as connection:
             keyed = _keyed(connection, digests)
-            row = self._locked_board(connection, name, account)
+            row = self._locked_row(connection, schema.boards, name, account)
             if row is None:
                 _require_new(connection, name, keyed)
                 whole = canonical(registration | {_DIGESTS: keyed})
@@ -177,17 +177,6 @@ class BoardsLedger(RunsLedger):
             events = read_submissions(connection, row.id, analyst, after, limit)
             known = {own.analyst: own for own in read_analysts(connection, row.id)}
             return events, known, BoardTerms.of_row(row, self.address)
-
-    def _locked_board(self, connection: sa.Connection, name: str, account: str | None) -> Any:
-        table = schema.boards
-        named = sa.select(table).where(table.c.name == name).with_for_update()
-        row = connection.execute(named).one_or_none()
-        if row is None:
-            connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
-            row = connection.execute(named).one_or_none()
-        if account is not None and (row is None or row.account != account):
-            raise self._gone(repr(name))
-        return row
 
     def _made_board(
         self, connection: sa.Connection, name: str, registration: str, budget: int

@@ -323,18 +323,8 @@ class Ledger(BoardsLedger):
         account: str | None,
         keyed: KeyedData | None,
     ) -> Any:
-        """Lock and return the row of a name; None if there is none and it may be made.
-
-        If there is none, the ledger is locked, so that no one else adds it, and looked at again,
-        also for the same data.
-        """
-        named = sa.select(table).where(table.c.name == name).with_for_update()
-        row = connection.execute(named).one_or_none()
-        if row is None:
-            connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
-            row = connection.execute(named).one_or_none()
-        if account is not None and (row is None or row.account != account):
-            raise self._gone(repr(name))
+        """Lock and return the row of a name; None if there is none, nor one for the same data."""
+        row = self._locked_row(connection, table, name, account)
         if row is None and keyed is not None:
             require_new_data(connection, table, name, keyed)
         return row

@@ -29,6 +29,22 @@ class OpenLedger:
             raise self._gone("an account")  # never its id
         return row
 
+    def _locked_row(
+        self, connection: sa.Connection, table: sa.Table, name: str, account: str | None
+    ) -> Any:
+        """Lock and return the row of a name; None if there is none and it may be made.
+
+        If there is none, the ledger is locked, so that no one else adds it, and looked at again.
+        """
+        named = sa.select(table).where(table.c.name == name).with_for_update()
+        row = connection.execute(named).one_or_none()
+        if row is None:
+            connection.execute(sa.select(schema.ledger.c.schema_version).with_for_update())
+            row = connection.execute(named).one_or_none()
+        if account is not None and (row is None or row.account != account):
+            raise self._gone(repr(name))
+        return row
+
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
             f"Expected {which} in {self.address}, where this handle was created, but it is "

@@ -299,7 +299,7 @@ def _words(keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
 def _on_host(keys: Tensor) -> Any:
     try:
         return keys.detach().cpu().numpy()
-    except (TypeError, RuntimeError, NotImplementedError):  # sparse, nested, quantised, meta
+    except (TypeError, RuntimeError):  # sparse, nested, quantised, meta
         pass
     raise InvalidArgumentError(
         f"Expected `keys` to be a plain tensor, but got {keys.dtype}, {keys.layout}."

@@ -153,7 +153,7 @@ def _marked(look: Look, value: Any, depth: int = 0) -> Any:
     if isinstance(value, Tensor):
         try:
             return look.mark(value.detach().clone(), place=_BATCH)
-        except (RuntimeError, TypeError, NotImplementedError):  # a tensor with rules of its own
+        except (RuntimeError, TypeError):  # a tensor with rules of its own
             look.unfollowed.add(f"a tensor ({type(value).__name__})")
             return value
     if depth > _DEEPEST or value is None or isinstance(value, str | bytes | int | float):

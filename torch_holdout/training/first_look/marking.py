@@ -217,7 +217,7 @@ class Look:
             return result
         try:
             return result.as_subclass(Marked)
-        except (RuntimeError, NotImplementedError):
+        except RuntimeError:
             self.unfollowed.add(f"a tensor ({str(result.layout).removeprefix('torch.')})")
             self._made.append(_Made(weakref.ref(result), place or calling_place(), of_model))
             return None
