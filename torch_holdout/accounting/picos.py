@@ -18,7 +18,27 @@ def steps_in_picos(step: float, steps: int) -> int | None:
         >>> steps_in_picos(0.1, 2), steps_in_picos(math.inf, 1)
         (200000000000, None)
     """
-    return None if math.isinf(step) else steps * math.ceil(step * PICO)
+    return None if math.isinf(step) else steps * rounded_up(step)
+
+
+def rounded_up(amount: float) -> int:
+    """Return an amount in whole picos, multiplied first.
+
+    Example:
+        >>> rounded_up(0.1), rounded_up(0.017)
+        (100000000000, 17000000001)
+    """
+    return math.ceil(amount * PICO)
+
+
+def from_picos(picos: int) -> float:
+    """Return stored picos as the amount that they are.
+
+    Example:
+        >>> from_picos(693147180560)
+        0.69314718056
+    """
+    return picos / PICO
 
 
 def decimal_in_picos(amount: float, rounding: str) -> int:

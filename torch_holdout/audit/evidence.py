@@ -3,7 +3,7 @@
 import math
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -107,6 +107,24 @@ def law_row(
     distance = (below.to(torch.float64) / len(drawn) - torch.tensor(law, dtype=torch.float64)).abs()
     allowed = math.sqrt(math.log(2 / failure) / (2 * len(drawn)))
     return Row(subject, "sampled", "distance to the law", allowed, float(distance.max()), twin)
+
+
+def largest_ratio(first: Mapping[Any, float], second: Mapping[Any, float], likely: float) -> float:
+    """Return the largest logarithm of a ratio between two laws.
+
+    Outcomes of a probability of at most ``likely`` under both are not compared: truncated noise
+    decides those.
+
+    Example:
+        >>> round(largest_ratio({"a": 0.5, "b": 0.5}, {"a": 0.25, "b": 0.75}, 1e-6), 3)
+        0.693
+    """
+    losses = []
+    for outcome in first.keys() | second.keys():
+        p, q = first.get(outcome, 0.0), second.get(outcome, 0.0)
+        if max(p, q) > likely:
+            losses.append(math.inf if min(p, q) == 0 else abs(math.log(p / q)))
+    return max(losses)
 
 
 def laplace_probability(k: int, scale: float) -> float:

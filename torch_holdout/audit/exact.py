@@ -8,7 +8,12 @@ from functools import lru_cache
 from typing import Any, cast, final
 
 from torch_holdout._noise.streams import NoiseStream
-from torch_holdout.audit.evidence import ScriptedNoise, ScriptEndError, laplace_probability
+from torch_holdout.audit.evidence import (
+    ScriptedNoise,
+    ScriptEndError,
+    laplace_probability,
+    largest_ratio,
+)
 from torch_holdout.mechanisms import Decision, Mechanism, Query
 
 _TRUNCATED = 1e-9  # noise less likely than that is left out ...
@@ -69,13 +74,7 @@ class Game:
 
     def loss(self) -> float:
         """Return the largest logarithm of a ratio between the two laws."""
-        first, second = self.law(0), self.law(1)
-        losses = []
-        for outcome in first.keys() | second.keys():
-            p, q = first.get(outcome, 0.0), second.get(outcome, 0.0)
-            if max(p, q) > _LIKELY:
-                losses.append(math.inf if min(p, q) == 0 else abs(math.log(p / q)))
-        return max(losses)
+        return largest_ratio(self.law(0), self.law(1), _LIKELY)
 
 
 @lru_cache(maxsize=100_000)

@@ -16,6 +16,7 @@ from torch_holdout.audit.evidence import (
     ScriptEndError,
     epsilon_row,
     geometric_probability,
+    largest_ratio,
     law_row,
 )
 from torch_holdout.audit.twins import RUN_FAULTS, Scaled
@@ -149,16 +150,7 @@ def _run_loss(fault: str = "") -> float:
         law = RunGame(_RULE, totals, fault).law()
         for moves in every:
             moved = tuple(total + move for total, move in zip(totals, moves, strict=True))
-            losses.append(_largest_ratio(law, RunGame(_RULE, moved, fault).law()))
-    return max(losses)
-
-
-def _largest_ratio(first: Law, second: Law) -> float:
-    losses = []
-    for outcome in first.keys() | second.keys():
-        p, q = first.get(outcome, 0.0), second.get(outcome, 0.0)
-        if max(p, q) > _LIKELY:
-            losses.append(math.inf if min(p, q) == 0 else abs(math.log(p / q)))
+            losses.append(largest_ratio(law, RunGame(_RULE, moved, fault).law(), _LIKELY))
     return max(losses)
 
 

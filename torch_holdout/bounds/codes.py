@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from torch_holdout._shared.checks import require_between, require_failure, require_whole
 from torch_holdout._shared.formulas import formula
-from torch_holdout.accounting.picos import PICO
+from torch_holdout.accounting.picos import from_picos, rounded_up
 from torch_holdout.accounting.pure import log_binomial
 from torch_holdout.bounds.brackets import kl_answer_interval
 from torch_holdout.bounds.shares import share
 from torch_holdout.bounds.single_query import binomial_interval
 
 _LARGEST = 2**62
-_MOST_NATS = 2**62 / PICO  # what 64 bits of picos hold
+_MOST_NATS = from_picos(2**62)  # what 64 bits of picos hold
 
 
 class Flags(NamedTuple):
@@ -131,7 +131,7 @@ def in_picos(nats: float) -> int:
         (693147180560, 0)
     """
     require_between("nats", nats, 0, _MOST_NATS)
-    return math.ceil(nats * PICO)
+    return rounded_up(nats)
 
 
 @formula

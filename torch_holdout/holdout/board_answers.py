@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from torch_holdout.accounting.picos import PICO
+from torch_holdout.accounting.picos import from_picos
 from torch_holdout.bounds.codes import board_bracket, told_interval
 from torch_holdout.holdout.board_results import Analyst, BoardAnswer, Quota, Result
 from torch_holdout.ledger.board_events import BoardTerms, Said, StoredAnalyst, StoredEvent
@@ -30,11 +30,11 @@ class BoardAnswers:
             kind="repeat" if repeated else said.outcome,
             source=said.outcome,
             better=_BETTER.get(said.outcome),
-            results=self._results(said, event.number or 1, (event.said or 0) / PICO),
+            results=self._results(said, event.number or 1, from_picos(event.said or 0)),
             quota=quota_of(analyst),
             chain=stored.chain,
             asked_at=stored.asked_at,
-            nats=(event.nats or 0) / PICO,
+            nats=from_picos(event.nats or 0),
         )
 
     def bracket(self, number: int, said: float) -> float:

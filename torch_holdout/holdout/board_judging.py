@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from torch_holdout.accounting.picos import PICO
+from torch_holdout.accounting.picos import from_picos
 from torch_holdout.bounds.assumptions import assumptions_about
 from torch_holdout.bounds.challenges import gain_low, sign_test_keeps, smallest_keep
 from torch_holdout.bounds.closing import closing_interval
@@ -128,7 +128,7 @@ class Verdicts:
         return board_bracket(
             position=event.number or 1,
             planned=self.registration.submissions,
-            said=(event.said or 0) / PICO,
+            said=from_picos(event.said or 0),
             failure=failure,
             statistics=several,
         )
@@ -141,7 +141,7 @@ class Verdicts:
         events = (one.earliest.event, other.earliest.event)
         planned = self.registration.submissions
         shares = sum(math.log(share(event.number or 1, planned)) for event in events)
-        said = max(event.said or 0 for event in events) / PICO
+        said = from_picos(max(event.said or 0 for event in events))
         return said - shares - math.log(self.registration.failure)
 
     def _widest_ordering(self) -> float:

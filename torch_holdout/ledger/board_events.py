@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, final
 
-from torch_holdout.accounting.picos import PICO
+from torch_holdout.accounting.picos import from_picos
 from torch_holdout.bounds.codes import (
     Flags,
     answer_price,
@@ -137,7 +137,7 @@ class StoredBoard:
     @property
     def said(self) -> float:
         """What was told so far, in nats."""
-        return self.nats / PICO
+        return from_picos(self.nats)
 
     @property
     def flags(self) -> Flags:

@@ -6,7 +6,7 @@ from typing import Any, Literal, final
 
 import sqlalchemy as sa
 
-from torch_holdout.accounting.picos import PICO
+from torch_holdout.accounting.picos import from_picos
 from torch_holdout.errors import BudgetExhaustedError, LedgerError
 from torch_holdout.ledger import statements
 from torch_holdout.ledger.backend import library_version, now
@@ -106,7 +106,7 @@ class Summary:
         """Read a row of the holdouts' table; ``sketched``: whether it has a sketch of its data."""
         registered = StoredRegistration.of_account(row, address)
         counters = (row.budget, row.queries, row.releases, row.rounds)
-        spent = None if row.spent is None else row.spent / PICO
+        spent = None if row.spent is None else from_picos(row.spent)
         known = (row.name, registered, row.fingerprint is not None)
         marks = (row.last_release, public_mark(row.account), sketched)
         return cls(*known, *counters, spent, *marks)

@@ -12,6 +12,7 @@ from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
 from torch_holdout.report import curves, figures, verdict, wording
 from torch_holdout.report.summary import Report
+from torch_holdout.report.templates import environment
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -86,33 +87,26 @@ def _refuse_other(path: Path) -> None:
 
 @lru_cache(maxsize=1)
 def _template() -> "Template":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("torch_holdout.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = environment("torch_holdout.report")
 
     def drawn(make: Any) -> Any:
         """Figures escape the names in them themselves."""
         return lambda *given, **options: Markup(make(*given, **options))  # noqa: S704
 
-    environment.globals |= {
+    made.globals |= {
         name: drawn(getattr(figures, name))
         for name in (
             *("budget_bar", "share_bar", "values_chart", "run_trail", "run_interval"),
             *("charges_chart", "legend_mark"),
         )
     }
-    environment.globals |= {
+    made.globals |= {
         name: drawn(getattr(curves, name))
         for name in ("curves_chart", "curve_trail", "curve_interval")
     }
-    environment.globals |= {"curves_drawn": curves.CURVES_DRAWN}
-    environment.globals |= {"verdict": verdict, "wording": wording, "counted": counted}
-    environment.globals |= {"infinite": math.isinf, "stale_drawn": figures.STALE_DRAWN}
-    return environment.get_template("page.html.j2")
+    made.globals |= {"curves_drawn": curves.CURVES_DRAWN}
+    made.globals |= {"verdict": verdict, "wording": wording, "counted": counted}
+    made.globals |= {"infinite": math.isinf, "stale_drawn": figures.STALE_DRAWN}
+    return made.get_template("page.html.j2")

@@ -10,6 +10,7 @@ import operator
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -42,6 +43,55 @@ _compared: dict[tuple[Any, ...], list["weakref.ref[Any]"]] = {}
 
 
 @final
+@dataclass(frozen=True)
+class SharedRecords:
+    """The error for a set that has records of the holdout's.
+
+    Attributes:
+        argument: What the set was given as.
+        why: What the holdout's own records would do there.
+        remedy: What to write instead.
+        whose: Whose dataset it is, for a comparison that could not be made.
+    """
+
+    argument: str
+    why: str
+    remedy: str
+    whose: str = "Another"
+
+    def __call__(self, holdout: Door, shared: int, records: int) -> InvalidArgumentError:
+        """Return the error for ``shared`` of a set's ``records``."""
+        return InvalidArgumentError(
+            f"Expected {self.argument} with other records than the holdout {holdout.name!r}, but "
+            f"{shared:,} of {records:,} are the holdout's own: {self.why}. {self.remedy} Nothing "
+            f"was charged."
+        )
+
+
+def guess_of_the_holdout(argument: str, given: str, whose: str = "Another") -> SharedRecords:
+    """Return the error for training values of the holdout; ``given`` is what to give instead."""
+    why = "the holdout as its own guess publishes its raw mean"
+    return SharedRecords(
+        f"`{argument}`", why, f"Take training records after the split, e.g. {given}.", whose
+    )
+
+
+def display_of_the_holdout(argument: str, whose: str = "Another") -> SharedRecords:
+    """Return the error for a set that may be watched and is the holdout's."""
+    why = "whatever is logged for them shows the holdout's values"
+    cut = "display, rest = th.split(train_set, display=0.1, seed=0)"
+    return SharedRecords(argument, why, f"Cut the display off first, e.g. {cut}.", whose)
+
+
+_OWN_GUESS = guess_of_the_holdout(
+    "guess_dataloaders",
+    "guess_dataloaders=DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500)",
+    "A guess loader's",
+)
+_DISPLAYED = display_of_the_holdout("`public_dataloaders`", "A public loader's")
+
+
+@final
 class DataCheck:
     """The comparison of a guard's datasets, once for each dataset object in this process.
 
@@ -64,8 +114,8 @@ class DataCheck:
         wanted = guess_loaders is not None and self._holdout.mechanism.wants_guess()
         guesses = [_dataset(loader) for loader in listed(guess_loaders)] if wanted else []
         shown = [_dataset(loader) for loader in public_loaders]
-        others: Others = [(each, _own_guess) for each in guesses]
-        others += [(each, _displayed) for each in shown]
+        others: Others = [(each, _OWN_GUESS) for each in guesses]
+        others += [(each, _DISPLAYED) for each in shown]
         self.compare(dataset, others)
 
     def compare(self, dataset: Any, others: Others) -> None:
@@ -75,7 +125,7 @@ class DataCheck:
         without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, others)))
 
     def _once(self, dataset: Any, others: Others) -> None:
-        publics = sum(refusal is _displayed for _, refusal in others)
+        publics = sum(refusal is _DISPLAYED for _, refusal in others)
         key = (self._holdout.address, self._holdout.account, self._check_data, publics)
         datasets = [dataset, *(other for other, _ in others)]
         if not self._seen(key, datasets):
@@ -107,9 +157,7 @@ class DataCheck:
             require_other_hashes(holdout, reading, read(other), refusal)
         except UnreadableDataError as reason:
             # Whatever is shown of the holdout's records would publish its mean.
-            whose = "Another"
-            if refusal in (_own_guess, _displayed):
-                whose = f"A {'guess' if refusal is _own_guess else 'public'} loader's"
+            whose = refusal.whose if isinstance(refusal, SharedRecords) else "Another"
             what = f"{whose} dataset was not compared with the holdout's: {reason}"
             self._say(what, logging.WARNING)
 
@@ -227,25 +275,6 @@ def common_indices_or_none(dataset: Any, other: Any) -> int | None:
         return common_indices(dataset, other)
     except Exception:  # datasets without a length, indices of another kind
         return len(other) if dataset is other and hasattr(other, "__len__") else None
-
-
-def _own_guess(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"Expected `guess_dataloaders` with other records than the holdout {holdout.name!r}, but "
-        f"{shared:,} of {records:,} are the holdout's own: the holdout as its own guess publishes "
-        f"its raw mean. Take training records after the split, e.g. guess_dataloaders="
-        f"DataLoader(th.fixed_subset(train_set, 1000, seed=0), batch_size=500). Nothing was "
-        f"charged."
-    )
-
-
-def _displayed(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"Expected `public_dataloaders` with other records than the holdout {holdout.name!r}, but "
-        f"{shared:,} of {records:,} are the holdout's own: whatever is logged for them shows the "
-        f"holdout's values. Cut the display off first, e.g. display, rest = th.split(train_set, "
-        f"display=0.1, seed=0). Nothing was charged."
-    )
 
 
 def _dataset(loader: Any) -> Any:

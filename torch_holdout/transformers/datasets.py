@@ -8,8 +8,26 @@ from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.protocol import Door
-from torch_holdout.training.data_check import DataCheck, Others, common_indices_or_none
+from torch_holdout.training.data_check import (
+    DataCheck,
+    Others,
+    SharedRecords,
+    common_indices_or_none,
+    display_of_the_holdout,
+    guess_of_the_holdout,
+)
 from torch_holdout.training.data_reading import UnreadableDataError, read
+
+_DISPLAYED = display_of_the_holdout("sets in `public_eval`")
+_OWN_GUESS = guess_of_the_holdout(
+    "guess_dataset", "guess_dataset=th.fixed_subset(train_set, 1000, seed=0)"
+)
+_TRAINED_ON = SharedRecords(
+    "`train_dataset`",
+    "values on records that were trained on say nothing about new ones",
+    "Split once, e.g. train_set, val_set = th.split(dataset, vault=0.1, seed=0). check_data=False "
+    "turns this comparison off.",
+)
 
 
 @final
@@ -42,8 +60,8 @@ class HoldoutData:
         self._check_data = check_data
         self._checked: list[Any] = []  # the training set that the others were compared with
         self._check = DataCheck(holdout, check_data=check_data)
-        self._others: Others = [(each, _displayed) for each in public.values()]
-        self._others += [(each, _own_guess) for each in guesses]
+        self._others: Others = [(each, _DISPLAYED) for each in public.values()]
+        self._others += [(each, _OWN_GUESS) for each in guesses]
         self._apart: list[Any] = [each for each, _ in self._others]
 
     def is_own(self, dataset: Any) -> bool:
@@ -55,7 +73,7 @@ class HoldoutData:
         train = self._trainer.train_dataset
         if self._checked and self._checked[0] is train:
             return
-        trained = [] if train is None else [(train, _trained_on)]
+        trained = [] if train is None else [(train, _TRAINED_ON)]
         self._check.compare(self.own, [*self._others, *trained])
         self._checked = [train]
 
@@ -94,31 +112,4 @@ def _raw(holdout: Door, what: str, reason: str) -> UnguardedLogError:
         f"Expected {what} on other data than the holdout {holdout.name!r}, but {reason}: raw "
         f"predictions and metrics of the holdout would get out. trainer.evaluate() without a "
         f"dataset asks the holdout; predictions are for a test set. Nothing was charged."
-    )
-
-
-def _displayed(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"Expected sets in `public_eval` with other records than the holdout {holdout.name!r}, but "
-        f"{shared:,} of {records:,} are the holdout's own: whatever is logged for them shows the "
-        f"holdout's values. Cut the display off first, e.g. display, rest = th.split(train_set, "
-        f"display=0.1, seed=0). Nothing was charged."
-    )
-
-
-def _own_guess(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"Expected `guess_dataset` with other records than the holdout {holdout.name!r}, but "
-        f"{shared:,} of {records:,} are the holdout's own: the holdout as its own guess publishes "
-        f"its raw mean. Take training records after the split, e.g. guess_dataset="
-        f"th.fixed_subset(train_set, 1000, seed=0). Nothing was charged."
-    )
-
-
-def _trained_on(holdout: Door, shared: int, records: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"Expected `train_dataset` with other records than the holdout {holdout.name!r}, but "
-        f"{shared:,} of {records:,} are the holdout's own: values on records that were trained on "
-        f"say nothing about new ones. Split once, e.g. train_set, val_set = th.split(dataset, "
-        f"vault=0.1, seed=0). check_data=False turns this comparison off. Nothing was charged."
     )

@@ -59,6 +59,26 @@ def told_value(holdout: ReusableHoldout, name: str, answer: Answer) -> float | N
     return min(max(worse, statistic.low), statistic.high)
 
 
+def asked_twice(holdout: ReusableHoldout, name: str, shared: str) -> InvalidArgumentError:
+    """Return the error for a trial's second answer; ``shared`` is what ``sharing`` is given.
+
+    Example:
+        >>> import torch_holdout as th
+        >>> holdout = th.ReusableHoldout(
+        ...     "memory://", name="val", size=4, statistics={"val_acc": th.ZeroOne()},
+        ...     mechanism=th.Ladder(step=0.25), budget=2)
+        >>> raise asked_twice(holdout, "val_acc", "trial")
+        Traceback (most recent call last):
+            ...
+        torch_holdout.errors.InvalidArgumentError: Expected one question per trial, because ...
+    """
+    return InvalidArgumentError(
+        f"Expected one question per trial, because all trials share the budget of holdout "
+        f"{holdout.name!r}, but this is the second answer about {name!r}. Ask once, when the trial "
+        f"is trained, or write sharing({shared}, holdout, every=True)."
+    )
+
+
 def require_sanity_check(name: str) -> None:
     """Raise, with the reason, that there is no answer to report; not in a Trainer's sanity check.
 

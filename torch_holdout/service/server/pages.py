@@ -11,6 +11,7 @@ from torch_holdout._shared.text import counted
 from torch_holdout.report import wording
 from torch_holdout.report.figures import Scale, share_bar
 from torch_holdout.report.svg import circle, element, picture
+from torch_holdout.report.templates import environment
 from torch_holdout.service.server.view import Row, View
 
 if TYPE_CHECKING:
@@ -182,17 +183,10 @@ def share(part: float, whole: float | None, unit: str) -> Any:
 
 @lru_cache(maxsize=4)
 def _template(name: str) -> "Template":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("torch_holdout.service.server", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {
+    made = environment("torch_holdout.service.server")
+    made.globals |= {
         "wording": wording,
         "counted": counted,
         "rank_text": rank_text,
@@ -203,4 +197,4 @@ def _template(name: str) -> "Template":
         "version": _version,
         "stylesheet": Markup(_stylesheet()),  # noqa: S704
     }
-    return environment.get_template(name)
+    return made.get_template(name)

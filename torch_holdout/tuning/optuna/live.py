@@ -13,6 +13,7 @@ from torch_holdout.training.metric import take_problem
 from torch_holdout.tuning.claims import points_here
 from torch_holdout.tuning.optuna.studies import GUESSED, end, optuna, prune, require_trial, stop
 from torch_holdout.tuning.reporting import (
+    asked_twice,
     one_statistic,
     reporting_callback,
     require_sanity_check,
@@ -181,11 +182,7 @@ class SharedTrial:
 
     def _require_once(self, name: str, answer: Answer) -> None:
         if not self._every and self._asked.setdefault(name, answer.position) != answer.position:
-            raise InvalidArgumentError(
-                f"Expected one question per trial, because all trials share the budget of holdout "
-                f"{self._holdout.name!r}, but this is the second answer about {name!r}. Ask once, "
-                f"when the trial is trained, or write sharing(trial, holdout, every=True)."
-            )
+            raise asked_twice(self._holdout, name, "trial")
 
     def _end_without_value(self) -> NoReturn:
         if problem := take_problem():

@@ -22,6 +22,7 @@ from torch_holdout.training.requirements import budget_spent
 from torch_holdout.tuning.claims import points_here
 from torch_holdout.tuning.ray.results import ACCOUNT, EVALUATION, RUN, run_label
 from torch_holdout.tuning.reporting import (
+    asked_twice,
     one_statistic,
     require_sanity_check,
     tells_the_value,
@@ -166,11 +167,7 @@ class RunningTrial:
 
     def _require_once(self, name: str, answer: Answer) -> None:
         if not self.every and self._asked.setdefault(name, answer.position) != answer.position:
-            raise InvalidArgumentError(
-                f"Expected one question per trial, because all trials share the budget of holdout "
-                f"{self.holdout.name!r}, but this is the second answer about {name!r}. Ask once, "
-                f"when the trial is trained, or write sharing(train, holdout, every=True)."
-            )
+            raise asked_twice(self.holdout, name, "train")
 
 
 _running: ContextVar[RunningTrial | None] = ContextVar("running_trial", default=None)
