@@ -16,6 +16,7 @@ from torch_holdout.ledger import Ledger
 from torch_holdout.prediction import Partition
 
 from support.builders import guarded
+from support.builders.mechanisms import CONFIGURED
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = {path.name: path for path in (ROOT / "configs").glob("*.yaml")}
@@ -261,23 +262,7 @@ def test_the_training_value_as_guess(cli, capsys):
     assert "asked 4 times" in capsys.readouterr().out
 
 
-MECHANISMS = {
-    "Thresholdout": {
-        "threshold": 0.03,
-        "sigma": 0.01,
-        "guess": "last",
-        "initial": {"val_acc": 0.1},
-    },
-    "Ladder": {"step": 0.01, "sigma": 0.01},
-    "LaplaceMechanism": {"epsilon": 0.1},
-    "GaussianMechanism": {"sigma": 0.01},
-    "SparseVector": {"threshold": 0.03, "sigma": 0.01},
-    "EffectiveRounds": {"threshold": 0.03, "sigma": 0.01, "rounds": 9},
-    "Sealed": {"evaluations": 20, "epsilon": 1.0},
-}
-
-
-@pytest.mark.parametrize(("name", "options"), MECHANISMS.items(), ids=list(MECHANISMS))
+@pytest.mark.parametrize(("name", "options"), CONFIGURED.items(), ids=list(CONFIGURED))
 def test_every_mechanism_is_built(name, options):
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(th.ReusableHoldout, "holdout")

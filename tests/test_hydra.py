@@ -21,6 +21,7 @@ from torch_holdout.statistics import Statistic
 from torchmetrics.classification import BinaryAUROC
 
 from support.builders import guarded
+from support.builders.mechanisms import CONFIGURED
 
 ROOT = Path(__file__).parent.parent
 pytestmark = [
@@ -29,7 +30,6 @@ pytestmark = [
     pytest.mark.filterwarnings("error::torch_holdout.HoldoutWarning"),
 ]
 CONVERSIONS = [None, "none", "partial", "object", "all"]
-THRESHOLDOUT = {"threshold": 0.03, "sigma": 0.01, "guess": "last", "initial": {"val_acc": 0.1}}
 LOSS = functools.partial(functional.cross_entropy, reduction="none")
 LOSS_TARGET = {
     "_target_": "torch.nn.functional.cross_entropy",
@@ -67,15 +67,6 @@ STATISTICS = {
         th.Ratio(th.BoundedMean(0.0, 9.0), th.BoundedMean(0.0, 3.0), low=0.0, high=5.0),
     ),
 }
-MECHANISMS = {
-    "Thresholdout": THRESHOLDOUT,
-    "Ladder": {"step": 0.01, "sigma": 0.01},
-    "LaplaceMechanism": {"epsilon": 0.1},
-    "GaussianMechanism": {"sigma": 0.01},
-    "SparseVector": {"threshold": 0.03, "sigma": 0.01},
-    "EffectiveRounds": {"threshold": 0.03, "sigma": 0.01, "rounds": 9},
-    "Sealed": {"evaluations": 20, "epsilon": 1.0},
-}
 
 
 def patients():
@@ -87,7 +78,7 @@ def test_no_statistic_or_mechanism_is_left_out():
     public = {name: getattr(th, name) for name in th.__all__}
     kinds = {name for name, value in public.items() if isinstance(value, type)}
     assert {name for name in kinds if issubclass(public[name], Statistic)} == set(STATISTICS)
-    assert {name for name in kinds if issubclass(public[name], Mechanism)} == set(MECHANISMS)
+    assert {name for name in kinds if issubclass(public[name], Mechanism)} == set(CONFIGURED)
 
 
 def target(path, /, **arguments):
@@ -117,12 +108,12 @@ def test_every_statistic_is_built(name, convert):
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", CONFIGURED)
 def test_every_mechanism_is_built(name, convert):
-    config = holdout_config(mechanism=target(name, **MECHANISMS[name]))
+    config = holdout_config(mechanism=target(name, **CONFIGURED[name]))
     built = instantiate(converted(config, convert)).mechanism
-    assert built == getattr(th, name)(**MECHANISMS[name])
-    assert built.identity() == getattr(th, name)(**MECHANISMS[name]).identity()
+    assert built == getattr(th, name)(**CONFIGURED[name])
+    assert built.identity() == getattr(th, name)(**CONFIGURED[name]).identity()
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
@@ -163,7 +154,9 @@ def test_objects_that_are_made_already_can_be_given():
     built = instantiate(
         own,
         statistics=statistics,
-        mechanism=th.Thresholdout(**THRESHOLDOUT | {"sigma": 0.0, "initial": {"ZeroOne": 0.1}}),
+        mechanism=th.Thresholdout(
+            threshold=0.03, sigma=0.0, guess="last", initial={"ZeroOne": 0.1}
+        ),
         size=len(data),
         budget=3,
         fingerprint=th.fingerprint(data),

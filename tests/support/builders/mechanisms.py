@@ -13,6 +13,11 @@ MECHANISMS = {
     "gaussian": th.GaussianMechanism(sigma=0.01),
     "effective-rounds": th.EffectiveRounds(threshold=0.05, sigma=0.01, rounds=9),
 }
+# Arguments of every class as a configuration has them, from the lines above.
+CONFIGURED = {type(rule).__name__: vars(rule) for rule in MECHANISMS.values()} | {
+    "Thresholdout": vars(MECHANISMS["thresholdout-last"]) | {"initial": {"val_acc": 0.1}},
+    "Sealed": {"evaluations": 20, "epsilon": 1.0},
+}
 
 
 def guess_of(mechanism, value=0.5):
