@@ -13,12 +13,12 @@ from torch_holdout.audit.evidence import ScriptedNoise
 from torch_holdout.audit.private_runs import RunGame
 from torch_holdout.audit.twins import RUN_FAULTS
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.mechanisms import Sealed
 from torch_holdout.mechanisms.private_patience import (
     CHOICE_SHARE,
     STOP_SHARE,
     PrivateChoice,
     PrivatePatience,
-    run_charges,
 )
 
 from support.oracles.laws import geometric
@@ -240,8 +240,9 @@ def test_a_comparison_without_the_runs_threshold_is_refused():
 
 
 def test_charges_add_up():
-    assert run_charges(0.5) == [Pure(0.5)]
-    assert compose(run_charges(0.5, runs=4)).epsilon == 2.0
+    rule = Sealed(evaluations=10, epsilon=0.5)
+    assert rule.budget_charges({7}, 1) == [Pure(0.5)]
+    assert compose(rule.budget_charges({7}, 4)).epsilon == 2.0
 
 
 def test_the_samplers_error_counts_every_draw():

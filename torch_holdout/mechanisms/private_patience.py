@@ -40,7 +40,6 @@ from typing import final
 from torch_holdout._noise.laplace import geometric_error
 from torch_holdout._noise.streams import NoiseStream
 from torch_holdout._shared.checks import require_between, require_choice, require_whole
-from torch_holdout.accounting import Pure
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.mechanisms.base import LARGEST_EPSILON
 
@@ -212,16 +211,6 @@ class PrivatePatience:
         """
         compared = max(0, passes - self.patience) * geometric_error(self.comparison_scale)
         return geometric_error(self.threshold_scale) + compared + self.choice.sampler_error(passes)
-
-
-def run_charges(epsilon: float, runs: int = 1) -> list[Pure]:
-    """Return what private runs cost: each its epsilon in full, whenever and however it ends.
-
-    Example:
-        >>> run_charges(0.5, runs=4)
-        [Pure(epsilon=0.5, count=4)]
-    """
-    return [Pure(epsilon, runs)]
 
 
 def _signed(total: int, mode: str) -> int:

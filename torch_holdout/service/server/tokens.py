@@ -21,7 +21,6 @@ from torch_holdout.service.server.schema import boards, tokens
 Scope = Literal["team", "host", "reader"]
 OVERLAP = timedelta(hours=24)  # for which an old token is valid beside the new one
 _FORM = re.compile(r"th_([0-9a-f]{8})_([0-9a-f]{64})")
-_NOTHING = hashlib.sha256(b"").hexdigest()
 _WRONG_A_MINUTE = 10
 # Built once: building them takes longer than running them, and each request runs these.
 _CLOSED_AT = sa.select(boards.c.closed_at).where(boards.c.board == sa.bindparam("of_board"))
