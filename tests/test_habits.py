@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from test_architecture import FILES, ORDER, tree
+from test_architecture import FILES, tree
 
 ROOT = Path(__file__).parent.parent
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
@@ -80,12 +80,6 @@ def test_issue_forms_are_whole(path):
     for field in content["body"]:
         assert field["type"] in ("markdown", "textarea", "input")
         assert ("value" if field["type"] == "markdown" else "label") in field["attributes"]
-
-
-def test_contributing_lists_the_order_that_is_enforced():
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    block = re.search(r"```\n(errors .*?)```", text, re.S)
-    assert block.group(1).split() == ORDER
 
 
 def test_contributing_names_every_folder_and_only_files_that_exist():

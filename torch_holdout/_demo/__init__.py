@@ -1,1 +1,1 @@
-"""The code that ``torch-holdout demo`` runs. Other experiments stay outside the package."""
+"""The code of ``torch-holdout demo``, which examples use too; other experiments stay outside."""
