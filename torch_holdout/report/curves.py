@@ -7,14 +7,10 @@ from torch_holdout.holdout.closing import ClosedValue
 from torch_holdout.report import wording
 from torch_holdout.report.closed_verdict import place
 from torch_holdout.report.figures import (
-    LETTER,
-    NARROW,
-    WIDE,
     Scale,
-    decimals_of,
+    ValueAxis,
     line,
     points,
-    value_axis,
 )
 from torch_holdout.report.sealed import ClosedStatistic, Curve
 from torch_holdout.report.svg import circle, element, picture, text, ticks, titled
@@ -34,17 +30,12 @@ class _CurvesChart:
 
     def __init__(self, statistic: ClosedStatistic, narrow: bool) -> None:
         self.statistic, self.narrow = statistic, narrow
-        self.width, self.height = (NARROW, 270.0) if narrow else (WIDE, 320.0)
         self.curves = statistic.curves[:CURVES_DRAWN]
-        low, high = _range(statistic, self.curves)
-        self.y_ticks = ticks(low, high, 5 if narrow else 7)
-        places = decimals_of(self.y_ticks)
-        self.y_labels = [wording.fixed_text(value, places) for value in self.y_ticks]
-        self.left = 12 + LETTER * max(map(len, self.y_labels), default=1)
-        self.right = self.width - 12
+        self.axis = ValueAxis(*_range(statistic, self.curves), narrow)
+        self.width, self.height = self.axis.width, self.axis.height
+        self.left, self.y, self.right = self.axis.left, self.axis.y, self.width - 12
         numbers = [value.evaluation for curve in self.curves for value in curve.values]
         self.x = Scale(min(numbers), max(numbers), self.left + 10, self.right - 10)
-        self.y = Scale(low, high, self.height - 46, 22)
 
     def draw(self) -> str:
         best, *others = self.curves
@@ -57,11 +48,7 @@ class _CurvesChart:
         return picture("".join(parts), self.width, self.height, label, class_=shape)
 
     def _axes(self) -> str:
-        base = self.height - 46
-        labelled = zip(self.y_ticks, self.y_labels, strict=True)
-        parts = value_axis(
-            [(self.y(v), label) for v, label in labelled], self.left, self.right, base
-        )
+        base, parts = self.axis.base, self.axis.drawn(self.right)
         numbers = ticks(self.x.low, self.x.high, 4 if self.narrow else 10)
         for number in sorted({round(number) for number in numbers if number == round(number)}):
             x = self.x(number)

@@ -3,7 +3,7 @@
 A release, a guess and a stale value differ in shape: circle, hollow diamond, cross.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
@@ -101,20 +101,15 @@ class _ValuesChart:
 
     def __init__(self, statistic: StatisticReport, narrow: bool) -> None:
         self.statistic, self.narrow = statistic, narrow
-        self.width, self.height = (NARROW, 270.0) if narrow else (WIDE, 320.0)
-        low, high = value_range(statistic)
-        self.y_ticks = ticks(low, high, 5 if narrow else 7)
-        places = decimals_of(self.y_ticks)
-        self.y_labels = [wording.fixed_text(value, places) for value in self.y_ticks]
-        left = 12 + LETTER * max(map(len, self.y_labels), default=1)
+        self.axis = ValueAxis(*value_range(statistic), narrow)
+        self.width, self.height = self.axis.width, self.axis.height
+        self.left, self.y = self.axis.left, self.axis.y
         self.stale = [s for s in statistic.stale if s.value is not None][:STALE_DRAWN]
         strip = (64.0 if narrow else 132.0) if statistic.stale else 0.0
         self.right = self.width - 12 - strip
         first, last = statistic.drawn[0].position, statistic.drawn[-1].position
         # Points keep clear of the axis.
-        self.x = Scale(first, last, left + 10, self.right - 10)
-        self.y = Scale(low, high, self.height - 46, 22)
-        self.left = left
+        self.x = Scale(first, last, self.left + 10, self.right - 10)
 
     def draw(self) -> str:
         parts = [self._axes(), self._strip(), *self._bands(), *self._trails(), *self._points()]
@@ -123,11 +118,7 @@ class _ValuesChart:
         return picture("".join(parts), self.width, self.height, label, class_=shape)
 
     def _axes(self) -> str:
-        base = self.height - 46
-        labelled = zip(self.y_ticks, self.y_labels, strict=True)
-        parts = value_axis(
-            [(self.y(v), label) for v, label in labelled], self.left, self.right, base
-        )
+        base, parts = self.axis.base, self.axis.drawn(self.right)
         for shown, anchor in self._x_ticks():
             x = self.x(shown.position)
             parts.append(element("line", x1=x, y1=base, x2=x, y2=base + 5, class_="axis"))
@@ -324,15 +315,33 @@ def line(places: Sequence[tuple[float, float]]) -> str:
     return element("polyline", points=points(places), class_="trail-line")
 
 
-def value_axis(
-    labelled: Iterable[tuple[float, str]], left: float, right: float, base: float
-) -> list[str]:
-    """Return grid lines at labelled heights, and the line at the bottom of a chart."""
-    parts = []
-    for y, label in labelled:
-        parts.append(element("line", x1=left, y1=y, x2=right, y2=y, class_="grid"))
-        parts.append(text(label, left - 6, y + 4.5, class_="label", text_anchor="end"))
-    return [*parts, element("line", x1=left, y1=base, x2=right, y2=base, class_="axis")]
+@final
+class ValueAxis:
+    """The size of a chart, and the axis of its values on the left.
+
+    Example:
+        >>> axis = ValueAxis(0.0, 1.0, narrow=True)
+        >>> axis.y(0.0), axis.y(1.0), len(axis.drawn(300.0))
+        (224.0, 22.0, 13)
+    """
+
+    def __init__(self, low: float, high: float, narrow: bool) -> None:
+        self.width, self.height = (NARROW, 270.0) if narrow else (WIDE, 320.0)
+        self.base = self.height - 46
+        self.y = Scale(low, high, self.base, 22)
+        values = ticks(low, high, 5 if narrow else 7)
+        places = _decimals_of(values)
+        self._labelled = [(value, wording.fixed_text(value, places)) for value in values]
+        self.left = 12 + LETTER * max((len(label) for _, label in self._labelled), default=1)
+
+    def drawn(self, right: float) -> list[str]:
+        """Return grid lines at labelled heights, and the line at the bottom of a chart."""
+        left, base, parts = self.left, self.base, []
+        for value, label in self._labelled:
+            y = self.y(value)
+            parts.append(element("line", x1=left, y1=y, x2=right, y2=y, class_="grid"))
+            parts.append(text(label, left - 6, y + 4.5, class_="label", text_anchor="end"))
+        return [*parts, element("line", x1=left, y1=base, x2=right, y2=base, class_="axis")]
 
 
 def points(places: Sequence[tuple[float, float]]) -> str:
@@ -340,7 +349,7 @@ def points(places: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def decimals_of(values: Sequence[float]) -> int:
+def _decimals_of(values: Sequence[float]) -> int:
     """Return how many decimals tell the ticks apart."""
     gaps = [b - a for a, b in pairwise(values)]
     if not gaps:
