@@ -1,4 +1,4 @@
-"""The name of a model that is no module: a hash of what it holds, the same in every process.
+"""The name of a model that is not a module: a hash of its content, equal in every process.
 
 Not of a pickle's bytes, which depend on which parts are shared and on the version of the protocol:
 the parts that ``pickle`` would store are walked, and each is hashed by its value. Dictionaries and
@@ -170,7 +170,7 @@ def _hash(kind: str, *parts: bytes) -> bytes:
 
 
 def _content(value: Any, state: Any) -> Any:
-    """Return an object's state without what is no content of it."""
+    """Return an object's state without what does not belong to its content."""
     if type(state) is dict:
         return {name: part for name, part in state.items() if name not in _VERSIONS}
     if type(state) is tuple and _name_of(type(value)).startswith(_TREES):

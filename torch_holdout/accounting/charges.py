@@ -47,7 +47,7 @@ class Pure:
         return rho_of_pure(self.epsilon)
 
     def curve(self) -> Curve:
-        """Renyi curve of one of them."""
+        """Return the Renyi curve of one of them."""
         return rdp_of_pure(self.epsilon)
 
 
@@ -81,7 +81,7 @@ class DiscreteLaplace:
         return rho_of_pure(self.epsilon)
 
     def curve(self) -> Curve:
-        """Renyi curve of one of them."""
+        """Return the Renyi curve of one of them."""
         return rdp_of_discrete_laplace(self.scale, self.sensitivity)
 
 
@@ -108,7 +108,7 @@ class Concentrated:
         return 0.0 if self.rho == 0 else math.inf
 
     def curve(self) -> Curve:
-        """Renyi curve of one of them."""
+        """Return the Renyi curve of one of them."""
         return rdp_of_rho(self.rho)
 
 
@@ -153,7 +153,7 @@ class SoftVote:
         return (self.members_changed * self.eta) ** 2 / 2
 
     def curve(self) -> Curve:
-        """Renyi curve of one of them."""
+        """Return the Renyi curve of one of them."""
         if self.members_changed == 1:
             return soft_majority_rdp(self.eta, self.num_parts, self.num_classes)
         response, rho = rdp_of_pure(self.epsilon), self.rho
@@ -196,7 +196,7 @@ class SampledGaussian:
         return 0.0 if self.rate == 0 else 1 / self.sigma / self.sigma
 
     def curve(self) -> Curve:
-        """Renyi curve of one of them."""
+        """Return the Renyi curve of one of them."""
         return sampled_gaussian_rdp(self.rate, self.sigma)
 
 

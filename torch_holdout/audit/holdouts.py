@@ -120,7 +120,7 @@ def _round_loss(mechanism: Mechanism) -> float:
 
 
 def _two_units_loss(key: Callable[[int], int]) -> float:
-    """Questions about few units, each after a release of many units that the example left alone."""
+    """Ask about few units, each after a release of many units that the example left alone."""
     mechanism = SparseVector(threshold=THRESHOLD, sigma=SIGMA)
     steps = tuple([Step((1, 2), resets=1000)] * _QUIET)
     game = Game(mechanism, steps, units=UNITS, grid=UNITS, guess=Fraction(0), key=key)

@@ -114,7 +114,7 @@ class OpenedRun:
             self.give_up()
 
     def undo_if_free(self) -> None:
-        """As ``give_up_if_free``; also for an ended run that nothing stops, whose end says nothing.
+        """Give the run up if that is free, also if nothing stops it and it ended without a word.
 
         For a trial that is tried again, or fails after its run has ended.
         """

@@ -185,7 +185,7 @@ class SealedPricing:
         return Price(shows=shows, nats=nats, exact=exact, passes=passes, last=last)
 
     def _compared(self, kind: SymbolKind) -> int:
-        """How many runs a symbol after the next one compares: it and all that have ended.
+        """Return how many runs a symbol after the next one compares: it and all that have ended.
 
         It is taken to have values of the statistic that decides: a record by its own, by default
         the first; the winner by that of the account's first run.

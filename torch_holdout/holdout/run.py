@@ -240,7 +240,7 @@ class Run:
         return self._ended(OpenedRun.give_up_if_free)
 
     def _undo_if_free(self) -> Outcome | None:
-        """As ``_give_up_if_free``, also if the run has ended without a word."""
+        """Give the run up if that is free, also if it has ended without a word."""
         return self._ended(OpenedRun.undo_if_free, also_ended=True)
 
     @property

@@ -128,7 +128,7 @@ def damaged_ledger(address: str, problems: Iterable[str]) -> LedgerError:
 
 
 def now() -> str:
-    """The time, as the ledger writes it."""
+    """Return the time, as the ledger writes it."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 

@@ -63,7 +63,7 @@ class MemoryBackend(Backend):
 
     @contextlib.contextmanager
     def exclusive(self, *, reads_only: bool) -> Iterator[None]:
-        """One thread at a time, and only in the process that made it."""
+        """Let one thread use it at a time, and only in the process that made it."""
         if os.getpid() != self._process:
             raise LedgerError(
                 "Expected a memory:// ledger to stay in its process: a copy in another one would "

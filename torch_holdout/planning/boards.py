@@ -202,11 +202,14 @@ class _Scene:
         return self.teams * self.each
 
     def silent(self, queries: int) -> float:
-        """Nothing was told: so many queries share the failure alike."""
+        """Return the bracket of queries of which nothing was told: all share the failure alike."""
         return math.log(2 * queries / self.failure)
 
     def records(self, step: float) -> float:
-        """One Ladder for all: harmonically many records, evenly spaced in the logarithm."""
+        """Return the bracket of one Ladder for all, with harmonically many records.
+
+        They come evenly spaced in the logarithm.
+        """
         before = self.total - 1
         records = min(round(_harmonic(self.total)), before)
         # Among exchangeable submissions: no record at all costs ln N, each one at r ln r more.
@@ -215,13 +218,13 @@ class _Scene:
         return self._last(flags + self._values(round(_harmonic(self.total)), step))
 
     def challenges(self, kept: float) -> float:
-        """Each team's first submission is incumbent; a share of the others is kept."""
+        """Return the bracket of gates: a share of all but the first submissions is kept."""
         before = max(0, self.total - self.teams - 1)
         keeps = round(kept * before)
         return self._last(kt_price(keeps, before - keeps))
 
     def ladders(self, releases: int, step: float) -> float:
-        """Each team has a Ladder of its own."""
+        """Return the bracket of a Ladder for each team."""
         told = min(self.teams * releases, self.total - 1)
         flags = kt_price(told, self.total - 1 - told)
         return self._last(flags + self.teams * self._values(releases, step))

@@ -67,7 +67,7 @@ def write(report: Report, path: str | PathLike[str]) -> Path:
 
 
 def _refuse_other(path: Path) -> None:
-    """Never replace a device or a pipe, a ledger, or a file that belongs to one."""
+    """Raise for a device or a pipe, a ledger, or a file that belongs to one: none is replaced."""
     if path.exists() and not path.is_file():
         raise HoldoutError(
             f"Expected a file for the page, but {path} is a device, a pipe or something else. "
@@ -92,7 +92,7 @@ def _template() -> "Template":
     made = environment("torch_holdout.report")
 
     def drawn(make: Any) -> Any:
-        """Figures escape the names in them themselves."""
+        """Mark a figure as escaped: it escapes the names in it itself."""
         return lambda *given, **options: Markup(make(*given, **options))  # noqa: S704
 
     made.globals |= {

@@ -68,7 +68,7 @@ def copied(row: Any) -> Any:
 
 
 def mapped(row: Any, change: Callable[[Any], Any]) -> Any:
-    """Apply a function to the parts of a row that are no lists, tuples or dictionaries.
+    """Apply a function to the parts of a row that are not lists, tuples or dictionaries.
 
     Example:
         >>> mapped({"a": [1, 2], "b": (3,)}, lambda part: part + 1)

@@ -41,7 +41,7 @@ class LiveCourse:
         self._last = {}  # a resumed run gets its own back from the checkpoint, after this
 
     def fit_starts(self, guard: Guarding, trainer: Any) -> None:
-        """Nothing is to be known before training starts."""
+        """Ask nothing before training starts."""
 
     def training_starts(self, guard: Guarding, trainer: Any) -> None:
         """Show a resumed run its last values. Not through ``log``: a stale one would win."""
@@ -76,7 +76,7 @@ class LiveCourse:
         """Nothing is open."""
 
     def leave(self) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     def _meet_exhaustion(self, guard: Guarding, refused: list[str]) -> None:
         problem = budget_spent(guard.holdout)

@@ -72,7 +72,7 @@ class LoggedStep:
         return name in self._means
 
     def take(self, name: str, value: Any, options: Mapping[str, Any]) -> None:
-        """Take what is logged under a registered name; raise for what is no batch's mean."""
+        """Take what is logged under a registered name; raise unless it is the mean of a batch."""
         statistic = self._means[name]
         if name in self._taken:
             raise InvalidArgumentError(
@@ -218,7 +218,7 @@ def _require_known_metric(name: str, metric: Metric, statistic: LoggedMean) -> N
 
 
 def _problem_of(metric: Metric, statistic: LoggedMean) -> str | None:
-    """Return why a metric is no mean over batches, in words; None if it is one."""
+    """Return why a metric is not a mean over batches, in words; None if it is one."""
     kind = type(metric)
     accuracies = (BinaryAccuracy, MulticlassAccuracy)
     means = (*accuracies, MultilabelAccuracy, MeanSquaredError, MeanAbsoluteError, MeanMetric)

@@ -69,7 +69,7 @@ def give_up_free(holdout: ReusableHoldout, ids: Collection[str]) -> None:
 
 
 def _silent(holdout: ReusableHoldout) -> Iterator[tuple[StoredRun, str]]:
-    """Yield ended runs of which nothing was ever said; a challenge's run is no trial's."""
+    """Yield ended runs of which nothing was ever said; a challenge's run belongs to no trial."""
     summary = holdout._reading().summary
     named = {symbol.run for symbol in summary.symbols}
     for run in summary.runs:

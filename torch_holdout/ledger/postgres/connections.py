@@ -153,7 +153,7 @@ def _returned(connection: Any, record: Any, _: Any) -> None:
 
 
 def _forget_connections() -> None:
-    """In a forked child: the parent's connections are not used and not closed."""
+    """Leave the parent's connections alone in a forked child: they are neither used nor closed."""
     for engine in _engines:
         _inherited.append(engine.pool)
         engine.dispose(close=False)

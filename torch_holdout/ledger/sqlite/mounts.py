@@ -96,5 +96,5 @@ def _mounts(table: str) -> Iterator[tuple[str, str]]:
 
 
 def _unescaped(text: str) -> str:
-    """The kernel writes space, tab, newline and backslash as three octal digits."""
+    """Read space, tab, newline and backslash, which the kernel writes as three octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
