@@ -75,6 +75,8 @@ def test_the_certificate_is_one_to_quote(both):
     raw, sealed = both
     assert sealed.distance <= sealed.chosen.published / 4
     assert sealed.low <= sealed.chosen.fresh <= sealed.high
+    for end in (sealed.low, sealed.high):  # "to within" is for both ends
+        assert abs(end - sealed.chosen.published) <= sealed.distance
     assert raw.distance is None
     assert certified(raw) == "nothing"
 

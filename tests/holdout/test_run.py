@@ -137,8 +137,11 @@ def test_what_comes_after_the_stop_is_named_by_its_weights():
         stopped = run.evaluate(sums(holdout, 0.5), query=query)
     assert stopped.stop
     before = holdout.status()
-    with pytest.raises(th.HoldoutError, match="stopped by its patience"):
+    with pytest.raises(th.HoldoutError, match=r"stopped by its patience.*in one call.*query=net"):
         run.evaluate({"acc": hits}, query=by_text)
+    for late in ({"query": by_weights}, {"query": "new"}):
+        with pytest.raises(th.HoldoutError, match=r"for more evaluations\. Nothing was charged"):
+            run.evaluate(sums(holdout, 0.5), **late)
     assert holdout.status() == before
     assert run.evaluate({"acc": hits}, query=by_weights).number == 2
     assert [v.value for v in holdout.close().values if v.statistic == "acc"] == [0.75]

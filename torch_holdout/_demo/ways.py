@@ -59,8 +59,10 @@ class Way:
 
     @property
     def distance(self) -> float | None:
-        """Half the certified interval; None without one."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        """How far the certified interval reaches from what is said; None without one."""
+        if self.low is None or self.high is None:
+            return None
+        return max(self.high - self.chosen.published, self.chosen.published - self.low)
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers, for JSON."""

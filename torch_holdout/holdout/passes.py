@@ -72,7 +72,7 @@ class OpenedRun:
         late = bool(seen) and not own and run.share is not None
         late = late and (by_weights or run.ended_silently)
         if run.state != "open" and not late:
-            raise ended_run(outcome_of(run, self.mechanism, ""))
+            raise ended_run(outcome_of(run, self.mechanism, ""), by_text=not own and not by_weights)
         number = seen[0].evaluation if seen else None
         return self._new(sums, new, number or run.evaluations + 1, query, step)
 

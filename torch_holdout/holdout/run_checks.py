@@ -80,12 +80,22 @@ def unknown_run(why: str) -> HoldoutError:
     )
 
 
-def ended_run(outcome: Outcome | None) -> HoldoutError:
-    """Return the error for an evaluation in a run that has ended."""
+def ended_run(outcome: Outcome | None, *, by_text: bool = False) -> HoldoutError:
+    """Return the error for an evaluation in a run that has ended.
+
+    ``by_text``: it is of a statistic that may come late, but not under a text.
+    """
     how = "was ended" if outcome is None else _ENDS[outcome.reason]
+    remedy = "begin a new run for more evaluations"
+    if by_text:
+        remedy += (
+            "; or, for another statistic of weights that it has evaluated, give both statistics in "
+            "one call of run.evaluate, or let the weights name the query: query=net, in metrics "
+            "model=net"
+        )
     return HoldoutError(
         f"Expected an open run, but this one {how}; an ended run is never resumed. Its outcome is "
-        f"run.outcome; begin a new run for more evaluations. Nothing was charged."
+        f"run.outcome; {remedy}. Nothing was charged."
     )
 
 
