@@ -1,12 +1,18 @@
 """A sealed sweep: the study reads a display, the holdout is silent until it is closed."""
 
 from contextlib import suppress
+from pathlib import Path
 
 import optuna
 import pytest
 import torch
 import torch_holdout as th
-from torch_holdout.errors import HoldoutClosedError, HoldoutError, InvalidArgumentError
+from torch_holdout.errors import (
+    HoldoutClosedError,
+    HoldoutError,
+    HoldoutWarning,
+    InvalidArgumentError,
+)
 from torch_holdout.holdout.results import Answer
 from torch_holdout.ledger import verify
 from torch_holdout.tuning.optuna import PRUNED, SealedTrial, claim, closed_study, ranking, sharing
@@ -638,10 +644,16 @@ def test_a_holdout_closed_while_a_trial_runs_ends_the_trial_with_a_sentence():
     assert claim(study, account).trial == "0"
 
 
-def test_noise_protects_what_a_sweep_would_rank():
+@pytest.mark.parametrize("exact", [False, True])
+def test_noise_protects_what_a_sweep_would_rank_and_says_so_before(exact):
     account = sweep_account(mechanism=th.Sealed(evaluations=5, epsilon=1.0))
     study = quiet()
-    study.optimize(plain_objective(account), n_trials=2)
-    account.close()
+    with pytest.warns(HoldoutWarning, match=r"none can be ranked.*close\(exact=True\)") as told:
+        study.optimize(plain_objective(account), n_trials=2)
+    assert Path(told[0].filename).name == "sealed_sweeps.py"  # where the objective is
+    account.close(exact=exact or None)
+    if exact:
+        assert {each.trial for each in ranking(study, account)} == {"0", "1"}
+        return
     with pytest.raises(HoldoutError, match="no trial can be ranked"):
         ranking(study, account)

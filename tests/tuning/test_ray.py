@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch_holdout as th
 from pyarrow.fs import LocalFileSystem
-from torch_holdout.errors import InvalidArgumentError, PartialPassError
+from torch_holdout.errors import HoldoutWarning, InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning import ray as tuning
 from torch_holdout.tuning.ray import trials as ray_trials
@@ -252,6 +252,14 @@ def test_only_the_declared_display_is_told(told, tmp_path):
     live = make_holdout(f"sqlite:///{tmp_path}/live.db")
     with pytest.raises(InvalidArgumentError, match="answers with values"):
         tuning.sharing(body, live, display="display")
+
+
+def test_a_sweep_that_closing_would_erase_is_said_to_be_one(tmp_path):
+    noisy = {"mechanism": th.Sealed(evaluations=3, epsilon=1.0)}
+    account = make_holdout(f"sqlite:///{tmp_path}/holdout.db", **{**SEALED, **noisy})
+    with pytest.warns(HoldoutWarning, match="will erase the sums of all trials") as told:
+        tuning.sharing(lambda config, holdout: None, account)
+    assert told[0].filename == __file__
 
 
 @pytest.mark.parametrize(("trial", "states"), [(None, ["open"] * 2), ("a", ["given_up", "open"])])

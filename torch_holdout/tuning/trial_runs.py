@@ -6,10 +6,11 @@ try that goes on from the trial's own checkpoint goes on with its run. A run is 
 was stored with the trial, or by its label, if the trial was killed before the id was stored.
 """
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from torch_holdout.errors import HoldoutClosedError
+from torch_holdout.errors import HoldoutClosedError, HoldoutWarning
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.ledger.run_events import StoredRun, marked_run
@@ -42,6 +43,19 @@ def ended_runs(
     A try that was killed between the end of its run and its own has left one.
     """
     return [mark for run, mark in _silent(holdout) if run.label in labels or mark in ids]
+
+
+def warn_if_erased(holdout: ReusableHoldout, *, stacklevel: int) -> None:
+    """Say before a sweep that closing will erase what it is made for: values to rank trials by."""
+    if holdout.mechanism.is_private():
+        warnings.warn(
+            f"Noise protects the examples of holdout {holdout.name!r}: holdout.close() will erase "
+            f"the sums of all trials, and none can be ranked. For a sweep make an account without "
+            f"noise, th.Sealed(evaluations=...), or close it with holdout.close(exact=True), after "
+            f"which epsilon is infinite.",
+            HoldoutWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def is_closed(holdout: ReusableHoldout) -> bool:

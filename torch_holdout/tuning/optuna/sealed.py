@@ -34,6 +34,7 @@ from torch_holdout.tuning.trial_runs import (
     give_up_free,
     is_closed,
     open_runs,
+    warn_if_erased,
 )
 
 SEALED = "sealed: its value is shown at closing"  # why a trial without a display tells nothing
@@ -65,6 +66,7 @@ def sealed_sharing(
     shared = SealedTrial(trial, holdout, statistic, display)
     if shared.display is None:
         _require_no_reaction(trial.study)
+    warn_if_erased(holdout, stacklevel=6)  # the objective's line, so that it is shown once
     account, own = holdout.account, tries(trial)
     labels = [run_label(trial.study.study_name, each) for each in own]
     ids = [mark for each in own for mark in stored_runs(each, account)]

@@ -14,6 +14,7 @@ from torch_holdout.holdout.door import ReusableHoldout
 from torch_holdout.holdout.results import Answer
 from torch_holdout.tuning.ray.trials import Sweep, run_trial, running_trial, undeclared
 from torch_holdout.tuning.reporting import one_statistic, reporting_callback, require_shared
+from torch_holdout.tuning.trial_runs import warn_if_erased
 
 CHECKPOINT = "checkpoint"  # the file's name in a checkpoint's folder, as in Ray's own callback
 
@@ -70,6 +71,8 @@ def sharing(
         )
     best = None if statistic is None else one_statistic(holdout, statistic)
     sweep = Sweep(holdout, _display(holdout, display), best, every)
+    if not holdout.mechanism.shows_values:
+        warn_if_erased(holdout, stacklevel=3)
 
     def trial(config: dict[str, Any]) -> None:
         run_trial(train, config, sweep)
