@@ -118,6 +118,25 @@ class TestMistakes:
         assert "Nothing was closed" in found.stderr
         assert call("close", toml, "--yes", "--vault", toml.parent / "elsewhere").exit_code == 0
 
+    def test_a_vault_that_is_not_private_closes_nothing(self, toml):
+        call("init", toml)
+        vault, link = toml.parent / "vault.labels", toml.parent / "link"
+        link.symlink_to(vault)
+        vault.chmod(0o644)
+        for place, words in ((link, "something else"), (vault, "mode 644")):
+            found = call("close", toml, "--yes", "--vault", place)
+            assert found.exit_code == 2
+            assert words in found.stderr
+            assert "Nothing was closed" in found.stderr
+        assert call("status", toml).stdout.splitlines()[0].endswith("open")
+
+    def test_a_file_that_is_no_vault_says_that_the_board_is_closed(self, toml):
+        call("init", toml)
+        found = call("close", toml, "--yes", "--vault", toml.parent / "labels.npy")
+        assert found.exit_code == 2
+        assert "closed; close it again with the right file" in found.stderr
+        assert call("close", toml, "--yes").exit_code == 0
+
 
 @pytest.mark.parametrize(("typed", "closed"), [("digits\n", True), ("y\n", False), ("", False)])
 def test_only_the_boards_name_closes_it(toml, monkeypatch, typed, closed):

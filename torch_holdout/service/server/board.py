@@ -22,7 +22,7 @@ from torch_holdout.service.server.labels import (
     read_vault,
 )
 from torch_holdout.service.server.layouts import layout_of
-from torch_holdout.service.server.problems import Problem, RefusedError
+from torch_holdout.service.server.problems import Problem, RefusedError, board_closed
 from torch_holdout.service.server.schema import Store
 from torch_holdout.service.server.tokens import Caller, Gatekeeper
 from torch_holdout.service.server.uploads import (
@@ -76,6 +76,8 @@ class Board:
             cut_labels(config)
         board = cls(config, read_part(config, config.folder / PUBLIC_FILE))
         board.store.make()
+        with board.store.transaction() as connection:  # first, or a crash leaves it without a row
+            teams.add_board(connection, config.board.name)
         board.holdout.attach()
         return board
 
@@ -111,7 +113,7 @@ class Board:
             closed = tokens.closed_at(connection, board)
             known = team is not None and teams.has_received(connection, board, team, sha)
         if closed is not None or self._has_ended():
-            raise _closed()
+            raise board_closed()
         return known
 
     def submit(
@@ -161,6 +163,7 @@ class Board:
         for sha in named:
             self.submission(caller, sha)
         with self.store.transaction() as connection:
+            teams.lock_open(connection, self.config.board.name)
             teams.set_finalists(connection, self.config.board.name, team, named)
         return {"finalists": named, "at_most": most}
 
@@ -320,7 +323,7 @@ class Board:
                 team, self._values(predictions), query=sha, incumbent=self._incumbent
             )
         except BoardClosedError:
-            refusal = _closed()
+            refusal = board_closed()
         except QuotaExhaustedError as error:
             self._exhausted.add(team)
             refusal = _exhausted(error.scope)
@@ -357,6 +360,7 @@ class Board:
         """Put a submission first in its team's list of finalists."""
         board, most = self.config.board.name, self.config.limits.finalists
         with self.store.transaction() as connection:
+            teams.lock_open(connection, board)
             named = teams.finalists(connection, board).get(team, [])
             kept = list(dict.fromkeys([sha, *named]))[:most]
             teams.set_finalists(connection, board, team, kept)
@@ -382,10 +386,6 @@ def _team_of(caller: Caller) -> str:
     if caller.team is None:
         raise RefusedError(Problem.FORBIDDEN, "Expected a team's token.")
     return caller.team
-
-
-def _closed() -> RefusedError:
-    return RefusedError(Problem.CLOSED, "This board takes no more submissions.")
 
 
 def _exhausted(scope: str) -> RefusedError:

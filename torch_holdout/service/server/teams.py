@@ -11,6 +11,9 @@ from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger.backend import now
 from torch_holdout.ledger.statements import change
 from torch_holdout.service.server import schema
+from torch_holdout.service.server.problems import board_closed
+
+_VERSION = 1  # of the service's tables
 
 # Built once: building them takes longer than running them, and each upload runs these.
 _OF_TEAM = (
@@ -19,6 +22,9 @@ _OF_TEAM = (
     schema.submissions.c.submission == sa.bindparam("sha"),
 )
 _RECEIVED = sa.select(schema.submissions.c.size).where(*_OF_TEAM)
+_BOARD = sa.select(schema.boards.c.closed_at).where(
+    schema.boards.c.board == sa.bindparam("of_board")
+)
 _RECEIVE, _APPEND = schema.submissions.insert(), schema.events.insert()
 
 _NAME = re.compile(r"[\w .-]{1,40}")
@@ -48,6 +54,27 @@ def likeness(name: str) -> str:
         True
     """
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())[:80]
+
+
+def add_board(connection: sa.Connection, board: str) -> None:
+    """Add a board; one that a crashed attempt left is kept, and one with tokens is refused."""
+    if connection.execute(_BOARD, {"of_board": board}).first() is None:
+        row = {"board": board, "version": _VERSION, "made_at": now()}
+        change(connection, schema.boards.insert().values(row))
+        return
+    own = schema.tokens.c
+    if connection.execute(sa.select(own.token).where(own.board == board)).first() is not None:
+        raise HoldoutError(
+            f"Expected a new board, but {board!r} has tokens already and its ledger is gone. A new "
+            f"ledger would be a new budget on the same labels: bring the old one back."
+        )
+
+
+def lock_open(connection: sa.Connection, board: str) -> None:
+    """Hold a board open until the transaction ends; raise if it is closed."""
+    row = connection.execute(_BOARD.with_for_update(), {"of_board": board}).one()
+    if row[0] is not None:
+        raise board_closed()
 
 
 def require_new(connection: sa.Connection, board: str, name: str) -> None:
