@@ -10,6 +10,7 @@ from torch_holdout.service.server import hosting, schema
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.config import read_config
 from torch_holdout.service.server.problems import Problem, RefusedError
+from torch_holdout.service.server.teams import Event
 from torch_holdout.service.server.tokens import Caller
 from torch_holdout.service.server.uploads import CSV, NPY, digest
 
@@ -305,7 +306,7 @@ class TestFinalists:
         board.finalists(who["alpha"], shas[:1])
         before = hosting.close(board.config, None)
         late = Board.open(board.config)
-        monkeypatch.setattr(Board, "require_open", lambda self: None)
+        monkeypatch.setattr(Board, "require_open", lambda self, caller: None)
         monkeypatch.setattr(Board, "_received_before", lambda self, *_: True)
         if way == "list":
             assert refused(late.finalists, who["alpha"], shas[1:]) is Problem.CLOSED
@@ -339,7 +340,7 @@ class TestLists:
         assert board.me(who["alpha"])["quota"] == {"submissions": 10, "releases": 4, **left}
         assert board.me(Caller(scope="reader"))["quota"] is None
         assert refused(board.host_view, who["alpha"]) is Problem.FORBIDDEN
-        board.event("submit", 201, who["alpha"], 1000, 1)
+        board.record_events([Event("submit", 201, who["alpha"], 1000, 1)])
         (event,) = board.host_view(Caller(scope="host", token="h" * 8))["events"]
         assert (event["action"], event["status"], event["team"]) == ("submit", 201, "alpha")
 

@@ -8,6 +8,7 @@ import pytest
 from torch_holdout.cli import app
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.config import read_config
+from torch_holdout.service.server.teams import Event
 from typer.testing import CliRunner
 
 from support.builders.boards import configured, guesses, put
@@ -41,7 +42,7 @@ def test_a_boards_life(toml, tmp_path):
     board = Board.open(read_config(toml))
     put(board, board.caller(alpha), guesses(900))
     put(board, board.caller(beta), guesses(800))
-    board.event("submit", 201, board.caller(alpha), 1128, 1)
+    board.record_events([Event("submit", 201, board.caller(alpha), 1128, 1)])
     status = call("status", toml).stdout
     assert "alpha: 9 submissions left, 3 releases left, best 0." in status
     assert "beta: 2 submissions left" in status

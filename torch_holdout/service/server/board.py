@@ -102,16 +102,17 @@ class Board:
         with self.store.transaction(reads_only=True) as connection:
             return self._gate.caller(connection, token)
 
-    def require_open(self) -> None:
-        """Refuse if nothing is answered any more."""
-        self._received_before(None, "")
+    def require_open(self, caller: Caller) -> None:
+        """Refuse if nothing was answered any more when the caller's token was read."""
+        if caller.closed or self._has_ended():
+            raise board_closed()
 
-    def _received_before(self, team: str | None, sha: str) -> bool:
+    def _received_before(self, team: str, sha: str) -> bool:
         """Refuse if nothing is answered any more; return whether an upload was here before."""
         board = self.config.board.name
         with self.store.transaction(reads_only=True) as connection:
             closed = tokens.closed_at(connection, board)
-            known = team is not None and teams.has_received(connection, board, team, sha)
+            known = teams.has_received(connection, board, team, sha)
         if closed is not None or self._has_ended():
             raise board_closed()
         return known
@@ -154,7 +155,7 @@ class Board:
     def finalists(self, caller: Caller, submissions: Sequence[str]) -> dict[str, Any]:
         """Replace the team's finalists: ``{"finalists": [...], "at_most": n}``."""
         team, most = _team_of(caller), self.config.limits.finalists
-        self.require_open()
+        self.require_open(caller)
         if not self._has_finalists():
             raise RefusedError(Problem.REQUEST, "This board has no vault to name finalists for.")
         named = list(dict.fromkeys(submissions))
@@ -250,20 +251,10 @@ class Board:
         ]
         return {"teams": rows, "plan": plan, "budget": self.view().budget, "events": events}
 
-    def event(
-        self,
-        action: str,
-        status: int,
-        caller: Caller | None = None,
-        size: int = 0,
-        position: int | None = None,
-    ) -> None:
-        """Append an event: what was asked, by which token, how it ended."""
-        row = {"action": action, "status": status, "bytes": size, "position": position}
-        if caller is not None:
-            row |= {"token": caller.token, "team": caller.team}
+    def record_events(self, events: Sequence[teams.Event]) -> None:
+        """Append events in one transaction."""
         with self.store.transaction(durable=False) as connection:
-            teams.append_event(connection, self.config.board.name, row)
+            teams.append_events(connection, self.config.board.name, events)
 
     def close(self, vault: Path | None) -> tuple[BoardResults | None, list[str]]:
         """Close the board for good, then read the vault and judge; again, the same comes out.

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -12,6 +12,7 @@ from torch_holdout.ledger.backend import now
 from torch_holdout.ledger.statements import change
 from torch_holdout.service.server import schema
 from torch_holdout.service.server.problems import board_closed
+from torch_holdout.service.server.tokens import Caller
 
 _VERSION = 1  # of the service's tables
 
@@ -28,6 +29,21 @@ _BOARD = sa.select(schema.boards.c.closed_at).where(
 _RECEIVE, _APPEND = schema.submissions.insert(), schema.events.insert()
 
 _NAME = re.compile(r"[\w .-]{1,40}")
+
+
+class Event(NamedTuple):
+    """What was asked, by which token, and how it ended; ``position`` is the ledger's.
+
+    Example:
+        >>> Event("submit", 422, None, size=128).position is None
+        True
+    """
+
+    action: str
+    status: int
+    caller: Caller | None
+    size: int = 0
+    position: int | None = None
 
 
 def checked_name(name: str) -> str:
@@ -157,10 +173,15 @@ def set_finalists(
         change(connection, schema.finalists.insert().values(row))
 
 
-def append_event(connection: sa.Connection, board: str, event: dict[str, Any]) -> None:
-    """Append an event."""
-    empty = {"token": None, "team": None, "position": None}
-    change(connection, _APPEND, empty | {"board": board, "at": now()} | event)
+def append_events(connection: sa.Connection, board: str, events: Sequence[Event]) -> None:
+    """Append events."""
+    for event in events:
+        row = {"action": event.action, "status": event.status, "bytes": event.size}
+        who = {"token": None, "team": None}
+        if event.caller is not None:
+            who = {"token": event.caller.token, "team": event.caller.team}
+        row |= {"board": board, "at": now(), "position": event.position}
+        change(connection, _APPEND, row | who)
 
 
 def last_events(connection: sa.Connection, board: str, limit: int) -> list[dict[str, Any]]:
