@@ -3,7 +3,8 @@
 Peer: what a host would write instead, a FastAPI app that keeps the file, computes the accuracy
 with NumPy and appends a durable line to a log under a file lock; it has no quota, no ledger, no
 certificate and answers everything. Ours is `torch-holdout serve` as it is. Clients are threads of a
-third process, each with a connection of its own; every file is new.
+third process, each with a connection of its own; every file is new. Rates and waits belong to an
+idle machine; the server's own processor time also tells something on a busy one.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from _measure import report
 
 from ledger import server as postgres_server
@@ -59,8 +61,8 @@ show = partial(report, "service")
 
 
 @contextlib.contextmanager
-def running(command: list[str]) -> Iterator[str]:
-    """Run a server in a group of its own; yield its address, the first that it prints."""
+def running(command: list[str]) -> Iterator[tuple[str, int]]:
+    """Run a server in a group of its own; yield its first address, and its process."""
     with subprocess.Popen(
         [sys.executable, *command],
         stdout=subprocess.PIPE,
@@ -72,7 +74,7 @@ def running(command: list[str]) -> Iterator[str]:
             first = process.stdout.readline() if process.stdout else ""
             if "http://" not in first:
                 raise SystemExit(f"the server did not start: {first}")
-            yield "http://" + first.split("http://")[1].strip().partition("/")[0]
+            yield "http://" + first.split("http://")[1].strip().partition("/")[0], process.pid
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -98,8 +100,19 @@ def make_labels(folder: Path, rows: int) -> None:
     path.chmod(0o600)
 
 
-def load(url: str, folder: Path, tokens: list[str], each: int, seed: int) -> dict[str, float]:
-    """Send files from clients in a process of their own; return rate and waits."""
+def processor_time(process: int) -> float:
+    """Return the seconds that a server and its workers have computed."""
+    server = psutil.Process(process)
+    times = [one.cpu_times() for one in (server, *server.children(recursive=True))]
+    return sum(own.user + own.system for own in times)
+
+
+def load(
+    server: tuple[str, int], folder: Path, tokens: list[str], each: int, seed: int
+) -> dict[str, float]:
+    """Send files from clients in a process of their own; return rate, waits, processor time."""
+    url, process = server
+    before = processor_time(process)
     asked = {"url": url, "folder": str(folder), "tokens": tokens, "each": each, "seed": seed}
     script = str(HERE / "_service_load.py")
     done = subprocess.run(
@@ -110,7 +123,9 @@ def load(url: str, folder: Path, tokens: list[str], each: int, seed: int) -> dic
         raise SystemExit(f"the load failed: {done.stderr[-500:]}")
     found = json.loads(done.stdout)
     cuts = statistics.quantiles(found["waits"], n=100)
-    return {"rate": len(found["waits"]) / found["seconds"], "p50": cuts[49], "p99": cuts[98]}
+    computed = (processor_time(process) - before) / len(found["waits"])
+    rate = len(found["waits"]) / found["seconds"]
+    return {"rate": rate, "p50": cuts[49], "p99": cuts[98], "computed": computed}
 
 
 def middles(rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -133,17 +148,18 @@ def compare(
             places = {"ours": (ours, folder / "board"), "theirs": (theirs, folder / "peer")}
             rounds: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
             for seed in range(repetitions + 1):
-                for who, (url, place) in places.items():
-                    found = load(url, place, tokens[:clients], each, 10 * clients + seed)
+                for who, (server, place) in places.items():
+                    found = load(server, place, tokens[:clients], each, 10 * clients + seed)
                     if seed:  # the first warms up
                         rounds[who].append(found)
             middle = {who: middles(found) for who, found in rounds.items()}
             name = f"{case}, {clients} client{'s' if clients > 1 else ''}"
             rates = {who: found["rate"] for who, found in middle.items()}
             show(case=name, peer=peer, unit="submissions/s", better="higher", **rates)
-            for cut in ("p50", "p99"):
-                waits = {who: found[cut] for who, found in middle.items()}
-                show(case=f"{name}, answer ({cut})", peer=peer, unit="s", **waits)
+            cuts = {"p50": "answer (p50)", "p99": "answer (p99)", "computed": "processor time"}
+            for cut, what in cuts.items():
+                times = {who: found[cut] for who, found in middle.items()}
+                show(case=f"{name}, {what}", peer=peer, unit="s", **times)
 
 
 SERVE = "from torch_holdout.cli import main; main()"

@@ -13,6 +13,7 @@ from torch_holdout.service.server.app import create_app
 from torch_holdout.service.server.metrics import ROUTES, Counters, exposition
 
 from support.builders.stand_in_board import LEDGER_IS_AWAY, StandInBoard, configuration
+from support.machines.board_server import wait_until
 
 BOARD = "/v1/boards/digits"
 NPY = {"Content-Type": "application/x-npy"}
@@ -295,6 +296,24 @@ def test_events_are_written_with_status_size_and_position(board, counters):
         ("rotate", 201, "alpha", 0, None),
     ]
     assert board.ended
+
+
+def test_events_wait_while_the_ledger_is_away(board, counters, monkeypatch):
+    body, sha = upload()
+    record, tries = board.record_events, []
+
+    def away_at_first(events):
+        tries.append(events)
+        if len(tries) == 1:
+            raise LEDGER_IS_AWAY
+        record(events)
+
+    monkeypatch.setattr(board, "record_events", away_at_first)
+    with TestClient(create_app(board, counters)) as client:
+        put(client, body, sha)
+        put(client, body, "0" * 64)
+        wait_until(lambda: tries)
+    assert [event[1] for event in board.events] == [201, 422]
 
 
 def test_the_log_has_routes_and_no_addresses(client, caplog):

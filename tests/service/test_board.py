@@ -10,6 +10,7 @@ from torch_holdout.service.server import hosting, schema
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.config import read_config
 from torch_holdout.service.server.problems import Problem, RefusedError
+from torch_holdout.service.server.teams import Event
 from torch_holdout.service.server.tokens import Caller
 from torch_holdout.service.server.uploads import CSV, NPY, digest
 
@@ -237,6 +238,24 @@ class TestRegistration:
         (tmp_path / "board.db").unlink()
         with pytest.raises(HoldoutError, match="board init"):
             Board.open(board.config)
+        with pytest.raises(HoldoutError, match="bring the old one back"):
+            hosting.initialise(board.config)
+        with pytest.raises(HoldoutError, match="board init"):
+            Board.open(board.config)
+
+    @pytest.mark.parametrize("kept", ["row", "row and account"])
+    def test_an_attempt_that_crashed_before_its_tokens_has_a_board_to_close(self, tmp_path, kept):
+        config = configured(tmp_path)
+        Board.create(config)  # and then the power went
+        if kept == "row":
+            (tmp_path / "board.db").unlink()
+            hosting.initialise(config)
+        hosting.rotate(config, "host", None)
+        running = Board.open(config)
+        team = running.caller(hosting.add_team(config, "alpha"))
+        sha = put(running, team, guesses(800))[1]["submission"]
+        assert len(hosting.close(config, None)["finalists"]) == 1
+        assert refused(running.finalists, team, [sha]) is Problem.CLOSED
 
     def test_an_attempt_that_crashed_goes_on_with_its_files(self, tmp_path):
         from torch_holdout.service.server.labels import cut_labels
@@ -279,6 +298,23 @@ class TestFinalists:
         put(board, who["alpha"], guesses(700), final=True)
         assert board.team_view(who["alpha"])["finalists"] == [shas[0], shas[2]]
 
+    @pytest.mark.parametrize("way", ["list", "final"])
+    def test_a_list_is_not_changed_while_the_board_is_closed(self, tmp_path, monkeypatch, way):
+        """The request came before the end: what the vault judges is fixed with the closing."""
+        board, who = with_teams(tmp_path, "alpha")
+        shas = [put(board, who["alpha"], guesses(n))[1]["submission"] for n in (700, 800)]
+        board.finalists(who["alpha"], shas[:1])
+        before = hosting.close(board.config, None)
+        late = Board.open(board.config)
+        monkeypatch.setattr(Board, "require_open", lambda self, caller: None)
+        monkeypatch.setattr(Board, "_received_before", lambda self, *_: True)
+        if way == "list":
+            assert refused(late.finalists, who["alpha"], shas[1:]) is Problem.CLOSED
+        else:
+            late_final = lambda: put(late, who["alpha"], guesses(800), final=True)  # noqa: E731
+            assert refused(late_final) is Problem.CLOSED
+        assert hosting.close(board.config, None) == before
+
     def test_without_a_vault_there_is_nothing_to_name(self, tmp_path):
         board, who = with_teams(tmp_path, "alpha", **SEALED)
         put(board, who["alpha"], guesses(700), final=True)
@@ -304,7 +340,7 @@ class TestLists:
         assert board.me(who["alpha"])["quota"] == {"submissions": 10, "releases": 4, **left}
         assert board.me(Caller(scope="reader"))["quota"] is None
         assert refused(board.host_view, who["alpha"]) is Problem.FORBIDDEN
-        board.event("submit", 201, who["alpha"], 1000, 1)
+        board.record_events([Event("submit", 201, who["alpha"], 1000, 1)])
         (event,) = board.host_view(Caller(scope="host", token="h" * 8))["events"]
         assert (event["action"], event["status"], event["team"]) == ("submit", 201, "alpha")
 

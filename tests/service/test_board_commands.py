@@ -8,6 +8,7 @@ import pytest
 from torch_holdout.cli import app
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.config import read_config
+from torch_holdout.service.server.teams import Event
 from typer.testing import CliRunner
 
 from support.builders.boards import configured, guesses, put
@@ -41,7 +42,7 @@ def test_a_boards_life(toml, tmp_path):
     board = Board.open(read_config(toml))
     put(board, board.caller(alpha), guesses(900))
     put(board, board.caller(beta), guesses(800))
-    board.event("submit", 201, board.caller(alpha), 1128, 1)
+    board.record_events([Event("submit", 201, board.caller(alpha), 1128, 1)])
     status = call("status", toml).stdout
     assert "alpha: 9 submissions left, 3 releases left, best 0." in status
     assert "beta: 2 submissions left" in status
@@ -117,6 +118,25 @@ class TestMistakes:
         assert found.exit_code == 2
         assert "Nothing was closed" in found.stderr
         assert call("close", toml, "--yes", "--vault", toml.parent / "elsewhere").exit_code == 0
+
+    def test_a_vault_that_is_not_private_closes_nothing(self, toml):
+        call("init", toml)
+        vault, link = toml.parent / "vault.labels", toml.parent / "link"
+        link.symlink_to(vault)
+        vault.chmod(0o644)
+        for place, words in ((link, "something else"), (vault, "mode 644")):
+            found = call("close", toml, "--yes", "--vault", place)
+            assert found.exit_code == 2
+            assert words in found.stderr
+            assert "Nothing was closed" in found.stderr
+        assert call("status", toml).stdout.splitlines()[0].endswith("open")
+
+    def test_a_file_that_is_no_vault_says_that_the_board_is_closed(self, toml):
+        call("init", toml)
+        found = call("close", toml, "--yes", "--vault", toml.parent / "labels.npy")
+        assert found.exit_code == 2
+        assert "closed; close it again with the right file" in found.stderr
+        assert call("close", toml, "--yes").exit_code == 0
 
 
 @pytest.mark.parametrize(("typed", "closed"), [("digits\n", True), ("y\n", False), ("", False)])

@@ -9,6 +9,7 @@ from torch_holdout.service.server import hosting
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.config import read_config
 from torch_holdout.service.server.problems import RefusedError
+from torch_holdout.service.server.teams import Event
 from torch_holdout.service.server.tokens import Caller
 
 from support.builders.boards import guesses, opened, put, with_teams
@@ -65,7 +66,7 @@ def test_a_boards_life(tmp_path, ledger):
     again = Board.open(board.config)
     assert put(again, who["alpha"], guesses(800))[1]["kind"] == "repeat"
     assert again.rotate(who["alpha"])["token"].startswith("th_")
-    again.event("submit", 201, who["alpha"], 10, 1)
+    again.record_events([Event("submit", 201, who["alpha"], 10, 1)])
     assert again.overview()["events"][0]["action"] == "submit"
     hosting.revoke(board.config, "beta")
     results = hosting.close(board.config, None)

@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -92,6 +93,7 @@ def test_a_server_answers_starts_and_stops(tmp_path):
         assert "answers_total 1" in httpx.get(f"{server.admin}/metrics").text
         assert httpx.get(f"{server.url}/healthz").status_code == 404
         assert httpx.get(f"{server.admin}/v1/boards/digits").status_code == 404
+        assert endless_header(server.url) < 10_000_000
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
     with serving(path, tmp_path / "log") as server:
@@ -99,6 +101,18 @@ def test_a_server_answers_starts_and_stops(tmp_path):
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert tokens["alpha"] not in log
+
+
+def endless_header(url):
+    """Send a header without an end; return how many bytes of it the server let in."""
+    sent = 0
+    place = url.removeprefix("http://").split(":")
+    with contextlib.suppress(ConnectionError), socket.create_connection(place, 60) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: board\r\nX: ")
+        while sent < 50_000_000:
+            line.sendall(b"x" * 100_000)
+            sent += 100_000
+    return sent
 
 
 def test_addresses_are_said_as_json_too(monkeypatch):

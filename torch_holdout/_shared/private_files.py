@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 
 _OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
@@ -51,6 +52,22 @@ def read_private(path: Path, *, longest: int) -> bytes | None:
             return file.read(longest + 1)
     except OSError:
         return None
+
+
+def why_not_private(found: os.stat_result) -> str:
+    """Return why a file is not one that only this user can read; "" if it is.
+
+    Example:
+        >>> why_not_private(os.lstat("/"))
+        'it is something else'
+    """
+    if not stat.S_ISREG(found.st_mode):
+        return "it is something else"
+    if found.st_mode & 0o077:
+        return f"others may use it (mode {stat.S_IMODE(found.st_mode):o})"
+    if found.st_uid != os.geteuid():
+        return "it belongs to another user"
+    return "" if found.st_nlink == 1 else "it has a second name (a hard link)"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -62,7 +62,7 @@ class StandInBoard:
             raise RefusedError(Problem.UNAUTHORISED, "Expected a valid token.")
         return TOKENS[token]
 
-    def require_open(self):
+    def require_open(self, caller):
         if self.state != "open":
             raise RefusedError(Problem.CLOSED, "The board is closed.")
 
@@ -152,8 +152,8 @@ class StandInBoard:
         return {"teams": [{"team": "alpha", "refused": 0}], "refusals": [], "events": [],
                 "plan": {}, "budget": {}}  # fmt: skip
 
-    def event(self, action, status, caller=None, size=0, position=None):
-        self.events.append((action, status, caller.team if caller else None, size, position))
+    def record_events(self, events):
+        self.events += [(*own[:2], own.caller.team, *own[3:]) for own in events]
 
 
 LEDGER_IS_AWAY = LedgerError("the server's address and a secret")

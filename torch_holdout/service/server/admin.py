@@ -41,7 +41,8 @@ def serve_admin(counters: Path, listening: socket) -> None:
 
     app = admin_app(counters)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"
-    )
+        app, log_config=None, access_log=False, lifespan="off", server_header=False, http="h11",
+        ws="none",
+    )  # fmt: skip
     server = uvicorn.Server(config)
     threading.Thread(target=server.run, args=([listening],), daemon=True, name="admin").start()

@@ -113,7 +113,7 @@ async def submit(
     """Answer predictions under their own SHA-256; the same again is a repeat, and free."""
     size = 0
     try:
-        await desk.read(desk.board.require_open)
+        desk.board.require_open(caller)
         size = announced_length(request, most=desk.board.layout.largest)
         kind = media_type(request, desk.board.layout.media_types)
         with desk.room.reading(caller.token or "", size):
@@ -164,7 +164,7 @@ async def submissions(
 )
 async def finalists(request: Request, desk: DeskOf, caller: Team) -> Response:
     """Replace the team's finalists: what the vault is asked about at closing."""
-    await desk.read(desk.board.require_open)
+    desk.board.require_open(caller)
     size = announced_length(request, most=_MOST_JSON)
     media_type(request, ("application/json",))
     named = json_object(await read_body(request, size)).get("submissions")

@@ -22,7 +22,7 @@ from torch_holdout.service.server.labels import (
     read_vault,
 )
 from torch_holdout.service.server.layouts import layout_of
-from torch_holdout.service.server.problems import Problem, RefusedError
+from torch_holdout.service.server.problems import Problem, RefusedError, board_closed
 from torch_holdout.service.server.schema import Store
 from torch_holdout.service.server.tokens import Caller, Gatekeeper
 from torch_holdout.service.server.uploads import (
@@ -76,6 +76,8 @@ class Board:
             cut_labels(config)
         board = cls(config, read_part(config, config.folder / PUBLIC_FILE))
         board.store.make()
+        with board.store.transaction() as connection:  # first, or a crash leaves it without a row
+            teams.add_board(connection, config.board.name)
         board.holdout.attach()
         return board
 
@@ -100,18 +102,19 @@ class Board:
         with self.store.transaction(reads_only=True) as connection:
             return self._gate.caller(connection, token)
 
-    def require_open(self) -> None:
-        """Refuse if nothing is answered any more."""
-        self._received_before(None, "")
+    def require_open(self, caller: Caller) -> None:
+        """Refuse if nothing was answered any more when the caller's token was read."""
+        if caller.closed or self._has_ended():
+            raise board_closed()
 
-    def _received_before(self, team: str | None, sha: str) -> bool:
+    def _received_before(self, team: str, sha: str) -> bool:
         """Refuse if nothing is answered any more; return whether an upload was here before."""
         board = self.config.board.name
         with self.store.transaction(reads_only=True) as connection:
             closed = tokens.closed_at(connection, board)
-            known = team is not None and teams.has_received(connection, board, team, sha)
+            known = teams.has_received(connection, board, team, sha)
         if closed is not None or self._has_ended():
-            raise _closed()
+            raise board_closed()
         return known
 
     def submit(
@@ -152,7 +155,7 @@ class Board:
     def finalists(self, caller: Caller, submissions: Sequence[str]) -> dict[str, Any]:
         """Replace the team's finalists: ``{"finalists": [...], "at_most": n}``."""
         team, most = _team_of(caller), self.config.limits.finalists
-        self.require_open()
+        self.require_open(caller)
         if not self._has_finalists():
             raise RefusedError(Problem.REQUEST, "This board has no vault to name finalists for.")
         named = list(dict.fromkeys(submissions))
@@ -161,6 +164,7 @@ class Board:
         for sha in named:
             self.submission(caller, sha)
         with self.store.transaction() as connection:
+            teams.lock_open(connection, self.config.board.name)
             teams.set_finalists(connection, self.config.board.name, team, named)
         return {"finalists": named, "at_most": most}
 
@@ -247,20 +251,10 @@ class Board:
         ]
         return {"teams": rows, "plan": plan, "budget": self.view().budget, "events": events}
 
-    def event(
-        self,
-        action: str,
-        status: int,
-        caller: Caller | None = None,
-        size: int = 0,
-        position: int | None = None,
-    ) -> None:
-        """Append an event: what was asked, by which token, how it ended."""
-        row = {"action": action, "status": status, "bytes": size, "position": position}
-        if caller is not None:
-            row |= {"token": caller.token, "team": caller.team}
+    def record_events(self, events: Sequence[teams.Event]) -> None:
+        """Append events in one transaction."""
         with self.store.transaction(durable=False) as connection:
-            teams.append_event(connection, self.config.board.name, row)
+            teams.append_events(connection, self.config.board.name, events)
 
     def close(self, vault: Path | None) -> tuple[BoardResults | None, list[str]]:
         """Close the board for good, then read the vault and judge; again, the same comes out.
@@ -320,7 +314,7 @@ class Board:
                 team, self._values(predictions), query=sha, incumbent=self._incumbent
             )
         except BoardClosedError:
-            refusal = _closed()
+            refusal = board_closed()
         except QuotaExhaustedError as error:
             self._exhausted.add(team)
             refusal = _exhausted(error.scope)
@@ -357,6 +351,7 @@ class Board:
         """Put a submission first in its team's list of finalists."""
         board, most = self.config.board.name, self.config.limits.finalists
         with self.store.transaction() as connection:
+            teams.lock_open(connection, board)
             named = teams.finalists(connection, board).get(team, [])
             kept = list(dict.fromkeys([sha, *named]))[:most]
             teams.set_finalists(connection, board, team, kept)
@@ -382,10 +377,6 @@ def _team_of(caller: Caller) -> str:
     if caller.team is None:
         raise RefusedError(Problem.FORBIDDEN, "Expected a team's token.")
     return caller.team
-
-
-def _closed() -> RefusedError:
-    return RefusedError(Problem.CLOSED, "This board takes no more submissions.")
 
 
 def _exhausted(scope: str) -> RefusedError:

@@ -13,11 +13,13 @@ from typing import Any, TypeVar, final
 
 from anyio import CapacityLimiter, to_thread
 
+from torch_holdout.errors import LedgerError
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.edge import ERRORS, place_of
 from torch_holdout.service.server.limits import RateWindow, ReadingRoom
 from torch_holdout.service.server.metrics import Counters
 from torch_holdout.service.server.rendered import RenderedViews
+from torch_holdout.service.server.teams import Event
 from torch_holdout.service.server.tokens import Caller
 
 Result = TypeVar("Result")
@@ -26,6 +28,7 @@ EVALUATING, READING = 2, 4  # threads
 _MOST_READING = 1 << 29  # bytes of bodies at once, unless four uploads need more
 _BEAT_SECONDS, _LOOK_EVERY = 0.5, 10
 _MOST_EVENTS = 10_000  # kept until they are written; the oldest go first
+_AT_ONCE = 100  # written in a transaction
 
 
 @final
@@ -52,7 +55,7 @@ class Desk:
         self.room = ReadingRoom(max(_MOST_READING, 4 * board.layout.largest))
         self._uploads = CapacityLimiter(EVALUATING)
         self._reads = CapacityLimiter(READING)
-        self._events: deque[tuple[Any, ...]] = deque(maxlen=_MOST_EVENTS)
+        self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
 
     async def read(self, function: Callable[..., Result], *args: Any, **named: Any) -> Result:
         """Call the board for what changes no answer."""
@@ -80,7 +83,7 @@ class Desk:
         self, action: str, status: int, caller: Caller, size: int = 0, position: int | None = None
     ) -> None:
         """Keep an event until the next heartbeat writes it."""
-        self._events.append((action, status, caller, size, position))
+        self._events.append(Event(action, status, caller, size, position))
 
     @contextlib.asynccontextmanager
     async def running(self, _app: object) -> AsyncIterator[None]:
@@ -108,8 +111,12 @@ class Desk:
 
     def _write_events(self) -> None:
         while self._events:
-            action, status, caller, size, position = self._events.popleft()
-            self.board.event(action, status, caller, size=size, position=position)
+            due = [self._events.popleft() for _ in range(min(len(self._events), _AT_ONCE))]
+            try:
+                self.board.record_events(due)
+            except LedgerError:
+                self._events.extendleft(reversed(due))  # the next heartbeat tries again
+                raise
 
     def _look(self) -> None:
         """Reach the ledger, and keep what it says of the budget."""

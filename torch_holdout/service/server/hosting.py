@@ -7,10 +7,9 @@ from typing import Any, final
 
 import sqlalchemy as sa
 
-from torch_holdout._shared.private_files import write_private
+from torch_holdout._shared.private_files import why_not_private, write_private
 from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger.backend import now
-from torch_holdout.ledger.statements import change
 from torch_holdout.service.server import schema, teams, tokens
 from torch_holdout.service.server.accounts import is_made
 from torch_holdout.service.server.board import Board
@@ -21,8 +20,6 @@ from torch_holdout.service.server.closing import (
 )
 from torch_holdout.service.server.config import VAULT_FILE, BoardConfig
 from torch_holdout.service.server.tokens import Caller, Scope
-
-_VERSION = 1  # of the service's tables
 
 
 @final
@@ -46,8 +43,6 @@ def initialise(config: BoardConfig) -> Made:
     board = Board.create(config)
     store, name = board.store, config.board.name
     with store.transaction() as connection:
-        row = {"board": name, "version": _VERSION, "made_at": now()}
-        change(connection, schema.boards.insert().values(row))
         host, _ = tokens.issue(connection, name, scope="host")
         reader = None
         if config.board.visibility == "teams":
@@ -113,13 +108,20 @@ def log(config: BoardConfig, limit: int) -> list[dict[str, Any]]:
 
 
 def require_closable(config: BoardConfig, vault: Path | None) -> None:
-    """Raise unless the vault's file is there; it is not opened before the board is closed."""
+    """Raise unless the vault's file is there and private; it is opened by a closed board only."""
     _store_of(config).end()
+    if config.data.public == 1:
+        return
     place = vault or config.folder / VAULT_FILE
-    if config.data.public < 1 and not place.is_file():
+    if not place.is_file():
         raise HoldoutError(
             f"Expected the vault's labels at {place}, but there is no file. Bring vault.labels "
             f"back and give it with --vault. Nothing was closed."
+        )
+    if problem := why_not_private(place.lstat()):
+        raise HoldoutError(
+            f"Expected {place} to be a file that only this user can read, but {problem}. Make it "
+            f"so (chmod 600, no links). Nothing was closed."
         )
 
 

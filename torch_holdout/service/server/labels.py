@@ -8,7 +8,6 @@ ledger keeps the digests under a key of its own and refuses other files.
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from torch_holdout._noise.orders import secret_order
 from torch_holdout._noise.streams import fresh_secret
-from torch_holdout._shared.private_files import write_private
+from torch_holdout._shared.private_files import why_not_private, write_private
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, SealedValueError
 from torch_holdout.service.server.config import (
     PUBLIC_FILE,
@@ -107,13 +106,19 @@ def read_part(config: BoardConfig, path: Path) -> LabelPart:
 
 def read_vault(config: BoardConfig, path: Path, public: LabelPart) -> LabelPart:
     """Read the vault of a closed board; refuse another one than the public part knows of."""
-    vault = read_part(config, path)
-    if vault.digest != public.other:
-        raise HoldoutMismatchError(
+    again = "The board is closed; close it again with the right file."
+    try:
+        vault = read_part(config, path)
+    except HoldoutError as error:
+        refusal = type(error)(f"{error} {again}")
+    else:
+        if vault.digest == public.other:
+            return vault
+        refusal = HoldoutMismatchError(
             f"Expected the vault that belongs to this board's {PUBLIC_FILE}, but {path.name} is "
-            f"another one. The board is closed; close it again with the right file."
+            f"another one. {again}"
         )
-    return vault
+    raise refusal
 
 
 def _source(config: BoardConfig) -> Array:
@@ -193,7 +198,9 @@ def _private_content(path: Path) -> bytes:
     try:
         with os.fdopen(os.open(path, _READS), "rb") as file:
             found = os.fstat(file.fileno())
-            problem = _why_not_private(found)
+            problem = why_not_private(found)
+            if found.st_size > _LARGEST:
+                problem = problem or "it is too large"
             if not problem:
                 return file.read()
     except OSError as error:
@@ -202,15 +209,3 @@ def _private_content(path: Path) -> bytes:
         f"Expected {path.name} to be a file that only this user can read, but {problem}. Make it "
         f"so (chmod 600, no links); nothing was read."
     )
-
-
-def _why_not_private(found: os.stat_result) -> str:
-    if not stat.S_ISREG(found.st_mode):
-        return "it is something else"
-    if found.st_mode & 0o077:
-        return f"others may use it (mode {stat.S_IMODE(found.st_mode):o})"
-    if found.st_uid != os.geteuid():
-        return "it belongs to another user"
-    if found.st_nlink != 1:
-        return "it has a second name (a hard link)"
-    return "it is too large" if found.st_size > _LARGEST else ""

@@ -68,3 +68,13 @@ class RefusedError(HoldoutError):
         """Return the object that is sent as application/problem+json."""
         own = self.problem
         return {"type": own.type, "title": own.title, "status": own.status, "detail": self.detail}
+
+
+def board_closed() -> RefusedError:
+    """Return what is said of everything that would change a closed board.
+
+    Example:
+        >>> board_closed().problem.status
+        409
+    """
+    return RefusedError(Problem.CLOSED, "This board takes no more submissions.")

@@ -1,5 +1,6 @@
 """What the commands print about a board, as text and as JSON; nothing raw."""
 
+import math
 from typing import Any
 
 from torch_holdout._shared.text import confidence_text, counted, outwards
@@ -26,7 +27,7 @@ def _status_text(view: View, own: dict[str, Any]) -> str:
     told = f"{budget['submitted']:,} of {budget['submissions']:,} submissions"
     if budget["releases"] is not None:
         told += f", {budget['released']:,} of {budget['releases']:,} releases"
-    lines.append(f"Told so far: {told}, {budget['nats']:,.1f} nats")
+    lines.append(f"Told so far: {told}, {math.ceil(10 * budget['nats']) / 10:,.1f} nats")
     values = {row.team: row for row in view.rows}
     lines += [_team_line(team, values[team["team"]]) for team in own["teams"]]
     lines.append(f"Ledger position {view.position:,}, chain {view.chain}")

@@ -171,6 +171,7 @@ def _uvicorn(worker: Worker, config: BoardConfig) -> "uvicorn.Config":
         access_log=False,  # it would log addresses with their queries; edge.py logs routes
         proxy_headers=False,  # nothing here depends on who a proxy says the client is
         server_header=False,
+        http="h11",  # bounds what it keeps of a header; httptools, where installed, does not
         ws="none",
         limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE,

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -11,6 +11,10 @@ from torch_holdout.errors import HoldoutError
 from torch_holdout.ledger.backend import now
 from torch_holdout.ledger.statements import change
 from torch_holdout.service.server import schema
+from torch_holdout.service.server.problems import board_closed
+from torch_holdout.service.server.tokens import Caller
+
+_VERSION = 1  # of the service's tables
 
 # Built once: building them takes longer than running them, and each upload runs these.
 _OF_TEAM = (
@@ -19,9 +23,27 @@ _OF_TEAM = (
     schema.submissions.c.submission == sa.bindparam("sha"),
 )
 _RECEIVED = sa.select(schema.submissions.c.size).where(*_OF_TEAM)
+_BOARD = sa.select(schema.boards.c.closed_at).where(
+    schema.boards.c.board == sa.bindparam("of_board")
+)
 _RECEIVE, _APPEND = schema.submissions.insert(), schema.events.insert()
 
 _NAME = re.compile(r"[\w .-]{1,40}")
+
+
+class Event(NamedTuple):
+    """What was asked, by which token, and how it ended; ``position`` is the ledger's.
+
+    Example:
+        >>> Event("submit", 422, None, size=128).position is None
+        True
+    """
+
+    action: str
+    status: int
+    caller: Caller | None
+    size: int = 0
+    position: int | None = None
 
 
 def checked_name(name: str) -> str:
@@ -48,6 +70,27 @@ def likeness(name: str) -> str:
         True
     """
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())[:80]
+
+
+def add_board(connection: sa.Connection, board: str) -> None:
+    """Add a board; one that a crashed attempt left is kept, and one with tokens is refused."""
+    if connection.execute(_BOARD, {"of_board": board}).first() is None:
+        row = {"board": board, "version": _VERSION, "made_at": now()}
+        change(connection, schema.boards.insert().values(row))
+        return
+    own = schema.tokens.c
+    if connection.execute(sa.select(own.token).where(own.board == board)).first() is not None:
+        raise HoldoutError(
+            f"Expected a new board, but {board!r} has tokens already and its ledger is gone. A new "
+            f"ledger would be a new budget on the same labels: bring the old one back."
+        )
+
+
+def lock_open(connection: sa.Connection, board: str) -> None:
+    """Hold a board open until the transaction ends; raise if it is closed."""
+    row = connection.execute(_BOARD.with_for_update(), {"of_board": board}).one()
+    if row[0] is not None:
+        raise board_closed()
 
 
 def require_new(connection: sa.Connection, board: str, name: str) -> None:
@@ -130,10 +173,15 @@ def set_finalists(
         change(connection, schema.finalists.insert().values(row))
 
 
-def append_event(connection: sa.Connection, board: str, event: dict[str, Any]) -> None:
-    """Append an event."""
-    empty = {"token": None, "team": None, "position": None}
-    change(connection, _APPEND, empty | {"board": board, "at": now()} | event)
+def append_events(connection: sa.Connection, board: str, events: Sequence[Event]) -> None:
+    """Append events."""
+    for event in events:
+        row = {"action": event.action, "status": event.status, "bytes": event.size}
+        who = {"token": None, "team": None}
+        if event.caller is not None:
+            who = {"token": event.caller.token, "team": event.caller.team}
+        row |= {"board": board, "at": now(), "position": event.position}
+        change(connection, _APPEND, row | who)
 
 
 def last_events(connection: sa.Connection, board: str, limit: int) -> list[dict[str, Any]]:

@@ -24,8 +24,10 @@ _FORM = re.compile(r"th_([0-9a-f]{8})_([0-9a-f]{64})")
 _WRONG_A_MINUTE = 10
 # Built once: building them takes longer than running them, and each request runs these.
 _CLOSED_AT = sa.select(boards.c.closed_at).where(boards.c.board == sa.bindparam("of_board"))
-_TOKEN = sa.select(tokens).where(
-    tokens.c.board == sa.bindparam("of_board"), tokens.c.token == sa.bindparam("name")
+_TOKEN = (
+    sa.select(tokens, boards.c.closed_at)
+    .join_from(tokens, boards, tokens.c.board == boards.c.board, isouter=True)
+    .where(tokens.c.board == sa.bindparam("of_board"), tokens.c.token == sa.bindparam("name"))
 )
 
 
@@ -39,12 +41,14 @@ class Caller:
         team: The team's name, for the scope "team".
         token: The public 8-character id of the token, for events; None without one.
         expires_at: When the token ends, in UTC; None if it does not.
+        closed: Whether the board was closed when the token was read.
     """
 
     scope: Scope
     team: str | None = None
     token: str | None = None
     expires_at: str | None = None
+    closed: bool = False
 
 
 def issue(
@@ -107,7 +111,13 @@ class Gatekeeper:
             raise _unauthorised()
         if row.revoked_at is not None or (row.expires_at or "9") <= now():
             raise _unauthorised()
-        return Caller(scope=row.scope, team=row.team, token=row.token, expires_at=row.expires_at)
+        return Caller(
+            scope=row.scope,
+            team=row.team,
+            token=row.token,
+            expires_at=row.expires_at,
+            closed=row.closed_at is not None,
+        )
 
     def _count_wrong(self, name: str) -> None:
         """Refuse more than ten wrong secrets a minute; the right one is always let in."""
