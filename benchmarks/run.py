@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from _first_table import with_table
 from _machine import machine
 from _page import page
 from _results import Row, missing, number, read_row, verdict
@@ -139,6 +140,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="JSON; a whole run writes results.json anyway")
     parser.add_argument("--show", type=Path, help="show the JSON of an earlier run, run nothing")
     parser.add_argument("--page", type=Path, help="the documentation page to rewrite")
+    parser.add_argument("--readme", type=Path, help="the README whose first table to rewrite")
     parser.add_argument("--folder", type=Path, default=HERE, help="where the benchmarks are")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each benchmark")
     found = parser.parse_args(given)
@@ -163,6 +165,8 @@ def main(given: list[str] | None = None) -> int:
     plain = not sys.stdout.isatty()
     Console(width=200 if plain else None).print(table(results, plain=plain))
     write(results, asked.output, asked.page)
+    if asked.readme is not None:
+        asked.readme.write_text(with_table(asked.readme.read_text(), results))
     for name in results["missing"]:
         say(f"missing: {name}")
     failed = any(run["failed"] for run in results["benchmarks"])

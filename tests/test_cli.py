@@ -91,6 +91,19 @@ class TestEveryCommand:
         assert "Traceback" not in found.stderr
 
 
+def test_the_exit_codes_are_those_of_the_help(tmp_path):
+    """0, 1 and 2 of the epilog, one of each; the others have tests of their own."""
+    assert "Exit codes: 0 done; 1 done, and the answer is no" in call("--help").stdout
+    ledger(tmp_path)
+    place = str(tmp_path / "holdout.db")
+    assert call("verify", place).returncode == 0
+    with sqlite3.connect(place) as opened:
+        opened.execute("delete from th_queries where position = 2")
+    opened.close()
+    assert call("verify", place).returncode == 1
+    assert call("verify", str(tmp_path / "nothing.db")).returncode == 2
+
+
 def test_ledgers_are_completed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_holdout(f"sqlite:///{tmp_path}/holdout.db").status()

@@ -1,5 +1,6 @@
 """Every code block of the README runs in an empty folder; its commands and links exist."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,11 +12,14 @@ import typer
 from torch_holdout.cli import app
 from torch_holdout.ledger import Ledger
 
+from support.oracles.benchmarks import FOLDER, benchmark_module
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
 BLOCKS = [text for language, text in FENCED if language == "python"]
 SHELL = "\n".join(text for language, text in FENCED if not language)
+LIGHTNING = next(block for block in BLOCKS if "import lightning" in block)
 COMMANDS = re.findall(r"^torch-holdout (.*?)(?: +#.*)?$", SHELL, flags=re.MULTILINE)
 
 
@@ -25,7 +29,7 @@ COMMANDS = re.findall(r"^torch-holdout (.*?)(?: +#.*)?$", SHELL, flags=re.MULTIL
 )
 def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
     names = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
@@ -46,7 +50,7 @@ def test_the_lightning_run_is_a_file_of_its_own_and_the_commands_after_it_work(t
     commands = [line.split() for line in COMMANDS if line.startswith(("status", "report"))]
     assert len(commands) == 2
     asked = []
-    for script in (BLOCKS[0], BLOCKS[0], BLOCKS[0].replace("lr=3e-3", "lr=1e-2")):
+    for script in (LIGHTNING, LIGHTNING, LIGHTNING.replace("lr=3e-3", "lr=1e-2")):
         (tmp_path / "run.py").write_text(script)
         python(tmp_path, "run.py")
         for words in commands:
@@ -94,6 +98,35 @@ def test_its_commands_are_understood(line):
 def test_the_public_names_it_uses_exist():
     for name in set(re.findall(r"\bth\.(\w+)", README)):
         assert name in th.__all__
+
+
+def test_the_first_table_is_that_of_the_committed_results():
+    """A twin: one changed number in the results, or in the README, is another text."""
+    table = benchmark_module("_first_table")
+    results = json.loads((FOLDER / "results.json").read_text())
+    tasks, fits = benchmark_module("_quality_tasks"), benchmark_module("_quality_fits")
+    assert (tasks.TABULAR.range, tasks.TABULAR_HITS.range) == table.RANGES
+    assert (tasks.TABULAR.name, tasks.TABULAR_HITS.name) == (table.LOSS, table.HITS)
+    assert (fits.EPOCHS, fits.RELEASES) == (table.QUERIES, table.BUDGET)
+    assert table.with_table(README, results) == README
+    (row,) = (r for r in results["rows"] if r["case"] == f"{table.LOSS}, live plan")
+    row["ours"] += 0.001
+    assert table.with_table(README, results) != README
+    with pytest.raises(ValueError, match="no place"):
+        table.with_table("no comments", results)
+    with pytest.raises(ValueError, match="lack"):
+        table.with_table(README, {"rows": [r for r in results["rows"] if r["case"] != row["case"]]})
+
+
+def test_the_first_screen_says_all_of_it():
+    """What it is, the picture, the table, both commands and the shortest run, in this order."""
+    first = README[: README.index("\n## ")]
+    parts = ("wears out", ".png)", "| epsilon |", "make demo", "make test", "```python")
+    found = [first.index(part) for part in parts]
+    assert found == sorted(found)
+    assert len(first.splitlines()) <= 60
+    for row in ("| raw values |", "| guarded values |", "| sealed: "):
+        assert first.count(row) == 1
 
 
 def test_the_door_is_one_click_away():

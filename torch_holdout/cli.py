@@ -12,7 +12,7 @@ import typer
 
 import torch_holdout
 from torch_holdout._shared.files import ledger_url, ledgers_here, writable
-from torch_holdout._shared.first_steps import FIRST_STEPS
+from torch_holdout._shared.first_steps import EXIT_CODES, FIRST_STEPS
 from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
@@ -23,6 +23,7 @@ app = typer.Typer(
     help="Keep a validation set honest: noisy, budgeted holdout values.",
     add_completion=True,
     pretty_exceptions_show_locals=False,
+    epilog=EXIT_CODES,
     rich_markup_mode=None,  # whose tables give every flag a type, <bool>
 )
 
@@ -72,11 +73,26 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        ledger = next(iter(ledgers_here()), "holdout.db")
-        steps = FIRST_STEPS.format(version=torch_holdout.__version__, ledger=ledger)
-        typer.echo(steps, nl=False)
+        _say_where_we_are(as_json)
+    elif as_json:
+        raise typer.BadParameter(f"Put it after {context.invoked_subcommand}.", param_hint="--json")
+
+
+def _say_where_we_are(as_json: bool) -> None:
+    from torch_holdout.report.here import folder_content
+
+    with plainly():
+        text, content = folder_content(ledgers_here())
+    if as_json:
+        print_json({"version": torch_holdout.__version__} | content)
+        return
+    first = next((each["ledger"] for each in content["ledgers"] if not each["problem"]), None)
+    here = f"{text}\n\n" if text else ""
+    facts = {"version": torch_holdout.__version__, "ledger": first or "holdout.db", "here": here}
+    typer.echo(FIRST_STEPS.format(**facts), nl=False)
 
 
 @app.command()

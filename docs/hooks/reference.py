@@ -240,12 +240,26 @@ def command_page() -> str:
 
     group = get_command(app)
     lines = ["# Command line", "", str(group.help), ""]
-    for command in group.commands.values():  # type: ignore[attr-defined]
-        lines += [f"## torch-holdout {command.name}", "", *_paragraphs(command.help or ""), ""]
+    lines += [
+        "Alone it says which ledgers are in this folder, what is left in them, and what to do"
+    ]
+    lines += ["next. `--install-completion` sets up the Tab key, which completes ledgers too.", ""]
+    lines += [str(group.epilog), ""]
+    for name, command in _commands(group):
+        lines += [f"## torch-holdout {name}", "", *_paragraphs(command.help or ""), ""]
         lines += ["| option | what it is | default |", "|---|---|---|"]
         lines += [_parameter(each) for each in command.params]
         lines.append("")
     return "\n".join(lines)
+
+
+def _commands(group: Any) -> list[tuple[str, Any]]:
+    """Every command with its name; one of a group is called as it is typed."""
+    found = []
+    for name, command in group.commands.items():
+        parts = getattr(command, "commands", {"": command})
+        found += [(f"{name} {own}".strip(), part) for own, part in parts.items()]
+    return found
 
 
 def _paragraphs(text: str) -> list[str]:

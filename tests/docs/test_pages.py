@@ -18,6 +18,7 @@ EXACT = {
     "challenge.md": 2,
     "closing.md": 4,
     "configurations.md": 3,
+    "costs.md": 1,
     "derivations.md": 8,
     "existing-project.md": 1,
     "many-runs.md": 2,

@@ -56,6 +56,17 @@ def test_defaults_of_the_command_line_are_as_they_are_typed(reference):
     assert "| `--json` | Print one JSON object for machines. |  |" in page
 
 
+def test_the_command_line_has_groups_and_exit_codes(reference):
+    page = reference.command_page()
+    for part in (
+        "## torch-holdout board plan\n",
+        "## torch-holdout status\n",
+        "Exit codes: 0 done",
+    ):
+        assert part in page
+    assert "## torch-holdout board\n" not in page
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -1,9 +1,15 @@
 """What ``torch-holdout`` says without a command."""
 
+EXIT_CODES = """\
+Exit codes: 0 done; 1 done, and the answer is no (verify found a problem, audit measured more than
+claimed, closing was not confirmed); 2 not done, and a sentence on stderr
+says why (arguments, files, ledgers); 130 stopped by Ctrl-C. submit has 3 to 6 besides, for loops:
+see submit --help."""
+
 FIRST_STEPS = """\
 torch-holdout {version}: keep a validation set honest.
 
-First:
+{here}First:
   torch-holdout demo                                          see it work, in under a minute
   torch-holdout plan --size 10000 --queries 200               what your own holdout is worth
 
