@@ -44,13 +44,6 @@ def register_records(ledger, name, dataset):
     return ledger.register_records(name, {"derived": {}}, capacity=9, fingerprint=found)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def address(request, tmp_path):
-    if request.param == "postgres":
-        return request.getfixturevalue("postgres").new_url()
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/holdout.db"
-
-
 @pytest.fixture
 def ledger(address):
     return Ledger(address)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from torch_holdout.training.first_look.marking import Finding
+from torch_holdout.training.first_look.marking import DataUse
 
 _STEP = """Return per-example values instead; the guard averages, guards and logs them:
      def {hook}(self, batch, batch_idx):
@@ -60,7 +60,7 @@ def public_advice(names: Iterable[str]) -> str:
     )
 
 
-def not_public(findings: Iterable[Finding], public: Sequence[str]) -> list[Finding]:
+def not_public(findings: Iterable[DataUse], public: Sequence[str]) -> list[DataUse]:
     """Return the findings that are not declared: an attribute that keeps, a function that reads."""
     return [
         each
@@ -80,7 +80,7 @@ def attribute_of(holder: str) -> str:
     return attribute[1] if attribute else ""
 
 
-def refusal(code: str, findings: Sequence[Finding]) -> str:
+def refusal(code: str, findings: Sequence[DataUse]) -> str:
     """Return the message about what a step or hook did with the holdout's batch; never a value."""
     listed = "\n".join(f"- {finding}" for finding in findings)
     harmless = [attribute_of(f.holder) for f in findings if not f.of_model]

@@ -12,7 +12,7 @@ from torch_holdout.report import wording
 from torch_holdout.report.figures import Scale, share_bar
 from torch_holdout.report.svg import circle, element, picture
 from torch_holdout.report.templates import environment
-from torch_holdout.service.server.view import Row, View
+from torch_holdout.service.server.view import TeamRow, View
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -112,7 +112,7 @@ class Drawn:
         """Write an interval, rounded outwards."""
         return wording.interval_text(*interval, self.step)
 
-    def bar(self, row: Row) -> Any:
+    def bar(self, row: TeamRow) -> Any:
         """Draw a team's value, with its interval where one is certified."""
         from markupsafe import Markup
 
@@ -131,13 +131,13 @@ class Drawn:
         return Markup(picture("".join(parts), 240, 18, label, class_="range wide-range"))  # noqa: S704
 
 
-def rank_text(row: Row) -> str:
+def rank_text(row: TeamRow) -> str:
     """Write a rank, or the ranks that the certificate leaves open.
 
     Example:
         >>> some = {"team": "a", "value": None, "interval": None, "not_told_apart_from": (),
         ...         "submissions_left": 1, "releases_left": 1, "exhausted": False}
-        >>> rank_text(Row(rank=(1, 3), **some)), rank_text(Row(rank=None, **some))
+        >>> rank_text(TeamRow(rank=(1, 3), **some)), rank_text(TeamRow(rank=None, **some))
         ('1\u20133', '\u2013')
     """
     if row.rank is None:
@@ -146,7 +146,7 @@ def rank_text(row: Row) -> str:
     return str(best) if best == worst else f"{best}\u2013{worst}"
 
 
-def change_text(row: Row, drawn: Drawn) -> str:
+def change_text(row: TeamRow, drawn: Drawn) -> str:
     """Write how a final value differs from the public one."""
     if row.value is None or row.public_value is None:
         return "\u2013"

@@ -8,7 +8,7 @@ from torch_holdout.service.server import hosting
 from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.closing import RESULTS_JSON, RESULTS_PAGE
 from torch_holdout.service.server.config import BoardConfig
-from torch_holdout.service.server.view import Row, View
+from torch_holdout.service.server.view import TeamRow, View
 
 
 def status_content(config: BoardConfig) -> tuple[str, dict[str, Any]]:
@@ -34,7 +34,7 @@ def _status_text(view: View, own: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _team_line(team: dict[str, Any], row: Row) -> str:
+def _team_line(team: dict[str, Any], row: TeamRow) -> str:
     parts = [
         f"{team['team']}: {counted(team['submissions_left'], 'submission')} left",
         f"{counted(team['releases_left'], 'release')} left" if team["releases_left"] else "",

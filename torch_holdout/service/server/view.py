@@ -18,7 +18,7 @@ _ANYTHING: Interval = (-math.inf, math.inf)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TeamRow:
     """One team's line of the leaderboard.
 
     Attributes:
@@ -79,7 +79,7 @@ class View:
     state: State
     position: int
     chain: str
-    rows: tuple[Row, ...]
+    rows: tuple[TeamRow, ...]
     certified: bool
     promise: tuple[str, ...]
     budget: dict[str, Any]
@@ -204,7 +204,7 @@ def view_of(
     )
 
 
-def live_rows(config: BoardConfig, standing: Standing) -> tuple[Row, ...]:
+def live_rows(config: BoardConfig, standing: Standing) -> tuple[TeamRow, ...]:
     """Return the lines of an open board: best released values, with intervals where certified."""
     first = config.first
     best = {answer.analyst: answer.results[first] for answer in standing.best}
@@ -236,7 +236,7 @@ def live_rows(config: BoardConfig, standing: Standing) -> tuple[Row, ...]:
 
 def closed_rows(
     config: BoardConfig, standing: Standing, results: Mapping[str, Any]
-) -> tuple[Row, ...]:
+) -> tuple[TeamRow, ...]:
     """Return the lines of a closed board: each team's best finalist, as judged."""
     first = config.first
     analysts = {analyst.name: analyst for analyst in standing.analysts}
@@ -268,9 +268,9 @@ def _row(
     interval: Any = None,
     apart: Sequence[str] = (),
     public: float | None = None,
-) -> Row:
+) -> TeamRow:
     counts = config.feedback.mode in ("ladder", "record")
-    return Row(
+    return TeamRow(
         rank=rank,
         team=analyst.name,
         value=value,

@@ -10,7 +10,7 @@ from torch_holdout._shared.distributed import on_any_rank
 from torch_holdout.errors import HoldoutError, UnguardedLogError
 from torch_holdout.training.advice import not_public, refusal
 from torch_holdout.training.first_look.looking import holds_marks, look_at
-from torch_holdout.training.first_look.marking import Finding
+from torch_holdout.training.first_look.marking import DataUse
 from torch_holdout.training.first_look.pooled import require_unpooled
 from torch_holdout.training.guarding import Watching
 
@@ -80,7 +80,7 @@ class FirstBatches:
 def _judge(
     guard: Watching,
     name: str,
-    findings: list[Finding],
+    findings: list[DataUse],
     error: HoldoutError | None,
     *,
     together: bool,

@@ -14,7 +14,7 @@ from torch_holdout._noise.generators import GeneratorStates
 from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError
 from torch_holdout.training.first_look.marking import (
-    Finding,
+    DataUse,
     Look,
     Marked,
     MarkedFactories,
@@ -39,7 +39,7 @@ def look_at(
     owners: Iterable[Any],
     *,
     repeat: bool,
-    judge: Callable[[list[Finding], HoldoutError | None], None],
+    judge: Callable[[list[DataUse], HoldoutError | None], None],
     excuse: Callable[[str], None],
 ) -> Any:
     """Run code on a marked copy of a batch and return its result, without marks.

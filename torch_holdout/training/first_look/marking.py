@@ -60,7 +60,7 @@ _SINKS = (  # parts of them that show or store what they read
 )
 
 
-class Finding(NamedTuple):
+class DataUse(NamedTuple):
     """Something that user code did with the holdout's data.
 
     Attributes:
@@ -178,7 +178,7 @@ class Look:
     def __init__(self) -> None:
         self.ended = False
         self.unfollowed: set[str] = set()  # what could not be marked
-        self._found: list[Finding] = []
+        self._found: list[DataUse] = []
         self._made: list[_Made] = []
         self._memory: list[tuple[Any, _Made]] = []
         self._writes: list[Write] = []
@@ -229,7 +229,7 @@ class Look:
 
     def record(self, what: str, of_model: bool) -> None:
         """Note what the calling line did."""
-        finding = Finding(what, calling_place(), of_model)
+        finding = DataUse(what, calling_place(), of_model)
         if finding not in self._found:
             self._found.append(finding)
 
@@ -252,7 +252,7 @@ class Look:
             target.__class__ = Marked
             target._look, target._of_model = self, of_model  # type: ignore[attr-defined]
 
-    def end(self) -> list[Finding]:
+    def end(self) -> list[DataUse]:
         """Return what was read, written and kept. Nothing may hold the batch or the result now."""
         if self._alive():
             gc.collect()  # a cycle keeps nothing, but may read when it ends
@@ -283,8 +283,8 @@ class Look:
             not memory.expired() for memory, _ in self._memory
         )
 
-    def _kept(self) -> list[Finding]:
-        findings: list[Finding] = []
+    def _kept(self) -> list[DataUse]:
+        findings: list[DataUse] = []
         named = set()
         for made in self._made:
             if len(findings) == _MOST:
@@ -292,27 +292,27 @@ class Look:
             if (value := made.value()) is not None:
                 holder = holder_of(value, set())
                 what = f"{holder} keeps a value"
-                findings.append(Finding(what, made.place, made.of_model, holder))
+                findings.append(DataUse(what, made.place, made.of_model, holder))
                 if isinstance(value, Tensor) and memory_of(value):
                     named.add(reference_to(value).cdata)
         for memory, made in self._memory if len(findings) < _MOST else ():
             if not memory.expired() and memory.cdata not in named:
                 what = "something that shares its memory keeps a value"
-                findings.append(Finding(what, made.place, made.of_model))
+                findings.append(DataUse(what, made.place, made.of_model))
         return findings
 
-    def _overwritten(self) -> list[Finding]:
+    def _overwritten(self) -> list[DataUse]:
         findings, known = [], set()
         for write in self._writes:
             if (target := write.target()) is not None:
                 known.add(write.storage.cdata)
                 if holder := holder_of(target, set()):
                     what = f"{holder} is written to"
-                    findings.append(Finding(what, write.place, write.of_model, holder))
+                    findings.append(DataUse(what, write.place, write.of_model, holder))
         for write in self._writes:
             if write.storage.cdata not in known and not write.storage.expired():
                 what = "a part of a tensor that was there before is written to"
-                findings.append(Finding(what, write.place, write.of_model))
+                findings.append(DataUse(what, write.place, write.of_model))
         return findings
 
 
