@@ -92,7 +92,7 @@ def test_values_that_are_not_finite_count_as_the_worse_bound():
     assert (outcome.stopped_at, outcome.best_evaluation) == (None, 4)
 
 
-def test_frozen_weights_are_one_evaluation_and_many_passes():
+def test_frozen_weights_are_one_evaluation_and_many_passes(caplog):
     holdout = sealed()
     with holdout.run(stop=th.Patience("err", 3)) as run:
         given = [run.evaluate(sums(holdout, 0.5), query="frozen") for _ in range(4)]
@@ -100,6 +100,17 @@ def test_frozen_weights_are_one_evaluation_and_many_passes():
         (1, 1, False), (1, 2, False), (1, 3, False), (1, 4, True),
     ]  # fmt: skip
     assert run.outcome.evaluations == 1
+    assert caplog.text.count("'frozen' was evaluated in this run before") == 3
+
+
+def test_weights_that_come_again_are_no_mistake(caplog):
+    """A text is taken for a mistake, because its values may be another model's; weights are not."""
+    holdout, frozen = sealed(), torch.nn.Linear(1, 1).eval()
+    run = holdout.run(stop=th.Patience("err", 3))
+    passes = [run.evaluate(sums(holdout, 0.5), query=frozen).passes for _ in range(2)]
+    for _ in range(2):  # as after a crash
+        run.evaluate(sums(holdout, 0.5), query="named", step="epoch 2")
+    assert (passes, caplog.text) == ([1, 2], "")
 
 
 def test_the_same_step_again_is_the_same_pass():

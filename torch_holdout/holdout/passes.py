@@ -18,11 +18,16 @@ _EVENTS: dict[str, str] = {"stopped": "stop", "ended": "end", "given_up": "give_
 
 
 class Passed(NamedTuple):
-    """What a pass says, whether it was one again, and, secret, whether it is the run's best."""
+    """What a pass says, and, secret, whether it is the run's best.
+
+    ``again``: whether it was made before; ``unread``: whether values came that are not read,
+    because the query has had some of the same statistic before.
+    """
 
     evaluation: Evaluation
     better: bool
     again: bool = False
+    unread: bool = False
 
     def __repr__(self) -> str:
         return "<sealed pass>"
@@ -141,9 +146,11 @@ class OpenedRun:
         runs.keep_sums(run.run, number, new)
         runs.add(Event(run.run, "evaluate", number, query, step, others, detail, seeded))
         runs.update(run.run, evaluations=max(number, run.evaluations), passes=passes)
+        unread = len(new) < len(sums)
         if not own:
-            return Passed(Evaluation(number, passes, run.state == "stopped"), False)
-        return self._judged(number, known=run.statistic not in new)
+            said = Evaluation(number, passes, run.state == "stopped")
+            return Passed(said, False, unread=unread)
+        return self._judged(number, known=run.statistic not in new)._replace(unread=unread)
 
     def _judged(self, number: int, *, known: bool) -> Passed:
         run, runs = self.run, self.runs

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, final
@@ -36,6 +37,8 @@ from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.ledger.symbols import records_said
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
+
+_log = logging.getLogger("torch_holdout")
 
 
 @final
@@ -139,7 +142,17 @@ class Run:
         plain = not all(isinstance(own, SealedSums) for own in sums.values())
         if plain or isinstance(query, nn.Module):
             sums = on_every_rank(lambda: self._filled(sums, query))
-        return self._passed(sums, named_query(query), step).evaluation
+        passed = self._passed(sums, named_query(query), step)
+        said, unread = passed.evaluation, passed.unread
+        del passed
+        if unread and isinstance(query, str) and rank_and_world()[0] == 0:
+            _log.warning(
+                "The query %r was evaluated in this run before, so it is taken for the same "
+                "weights, and their values were not read again. If these are another model's, give "
+                "it a query of its own.",
+                query,
+            )
+        return said
 
     def end(self) -> Outcome | None:
         """End the run here, and hand over its best evaluation; None if it was never begun."""
