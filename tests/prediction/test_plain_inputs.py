@@ -8,6 +8,7 @@ import collections
 import logging
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
@@ -99,6 +104,21 @@ RECORDERS = {
     "jagged": lambda ask: ask(torch.nested.nested_tensor([X], layout=torch.jagged)),
     "quantised": lambda ask: ask(torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)),
     "mkldnn": lambda ask: ask(X.to_mkldnn()),
+}
+
+
+def hooked(register, ask):
+    """A hook of all modules is called with what each member's layers return."""
+    handle = register(lambda *seen: None)
+    try:
+        return ask(X)
+    finally:
+        handle.remove()
+
+
+RECORDERS |= {
+    "a hook of all modules": partial(hooked, register_module_forward_hook),
+    "a hook before all modules": partial(hooked, register_module_forward_pre_hook),
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -80,6 +81,8 @@ def _recorder() -> str:
         return "a transformation of torch.func (vmap, grad, functionalize, ...)"
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
         return "the capture of a CUDA graph"
+    if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
+        return "a hook of all modules (register_module_forward_hook or ..._pre_hook)"
     return next((f"the mode {type(mode).__name__}" for mode in _modes()), "")
 
 

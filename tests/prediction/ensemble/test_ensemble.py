@@ -1,12 +1,14 @@
 """The ensemble under a real Trainer: same numbers either way, and a reason for every refusal."""
 
+import copy
+
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.nn import functional
 from torch_holdout.errors import InvalidArgumentError
-from torch_holdout.prediction import Partition
+from torch_holdout.prediction import Partition, PrivacyBudget
 from torch_holdout.prediction.lightning import PartitionedEnsemble
 
 from support.builders.ensembles import (
@@ -25,6 +27,7 @@ from support.builders.ensembles import (
     state,
     trainer,
 )
+from support.builders.predictors import make
 
 # Lightning's advice about workers and the like.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,6 +69,49 @@ def test_votes_can_be_exported(model_fn):
     for size in (2, 9):
         assert torch.equal(program.module()(QUERIES[:size]), votes(QUERIES[:size]))
     assert found.members.training
+
+
+KEPT = []
+
+
+def keep(layer, given, scores=None):
+    """The attack: in the loop it turned the scores of all members after the first."""
+    KEPT.append(given)
+    return None if scores is None else scores * (-1) ** len(KEPT)
+
+
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+@pytest.mark.parametrize("layer", ["", "2"])
+def test_hooks_that_come_later_are_refused(layer, register, backend):
+    """A fresh model has none: nobody tried out what they keep, and they see every member."""
+    found = ensemble(deep, num_outputs=3, backend=backend)
+    predictor = make(ensemble=found, budget=PrivacyBudget(epsilon=90.0))
+    predictor(QUERIES)
+    handle = getattr(found.members.get_submodule(layer), register)(keep)
+    KEPT.clear()
+    for ask in (predictor, predictor.label, predictor.require_answerable, found.member_outputs):
+        with pytest.raises(InvalidArgumentError, match=r"hook later.*Nothing was charged"):
+            ask(QUERIES)
+    assert KEPT == []
+    handle.remove()
+    predictor(QUERIES)
+    assert predictor.status().queries == 2 * len(QUERIES)
+
+
+def test_hooks_of_a_new_model_are_taken():
+    def hooked():
+        model = deep()
+        model[0].register_forward_hook(lambda layer, given, scores: scores + 1)
+        return model
+
+    found = ensemble(hooked, num_outputs=3)
+    again = copy.deepcopy(found)
+    assert torch.equal(again.member_outputs(QUERIES), found.member_outputs(QUERIES))
+    handle = found.members[0].register_forward_hook(keep)
+    with pytest.raises(InvalidArgumentError, match="its layer '0' got a forward hook later"):
+        found.member_outputs(QUERIES)
+    handle.remove()
 
 
 def test_models_must_return_tensors_of_the_declared_size():

@@ -267,6 +267,18 @@ def test_names_of_one_kind_are_not_those_of_another():
     records.remove([1])
 
 
+@pytest.mark.parametrize(("name", "value"), [("unit", "record"), ("num_outputs", 2)])
+def test_the_unit_and_the_classes_stay(name, value):
+    """The unit: a user with many records moved many votes. Classes: an error told of a label."""
+    records = make_records(unit="user")
+    predictor = make_predictor(records=records)
+    with pytest.raises(InvalidArgumentError, match=f"new EmbeddedRecords for another {name}"):
+        setattr(records, name, value)
+    for one in (records, *(c for c in copies(records))):
+        assert (one.unit, one.num_outputs) == ("user", 3)
+    assert predictor.ensemble.neighbours == predictor.records.neighbours
+
+
 def test_rules_of_the_arguments():
     for wrong in ({"num_classes": 1}, {"num_classes": 2, "unit": "visit"}):
         with pytest.raises(InvalidArgumentError):

@@ -316,6 +316,7 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
             # at a time, because making models borrows the global generators.
             with torch.inference_mode(False), lending:
                 self._answering = self._twin()
+        self._answering.require_known_hooks(self.members)
         return self._answering
 
     def __getstate__(self) -> dict[str, Any]:

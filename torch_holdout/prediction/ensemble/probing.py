@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.prediction.ensemble.kept_state import Trial, try_out
 from torch_holdout.prediction.ensemble.members import (
     Backend,
@@ -54,6 +55,7 @@ class Prober:
     def __init__(self, model_fn: ModelFactory, like: nn.Module, seed: int) -> None:
         self._twins = stack_members(model_fn, 2, seed)
         self._like = types_and_devices(like)
+        self._hooks = _hooks_of(self._twins)
         for name, value in tensors_by_name(self._twins).items():
             dtype, device = self._like.get(name, (value.dtype, value.device))
             value.data = value.data.to(device=device, dtype=dtype)
@@ -66,6 +68,19 @@ class Prober:
     def is_like(self, members: nn.Module) -> bool:
         """Whether the members' tensors have the types and devices that these were made with."""
         return self._like == types_and_devices(members)
+
+    def require_known_hooks(self, members: nn.Module) -> None:
+        """Raise if members have hooks that a new model has not, so that nobody tried them out."""
+        for name, number in _hooks_of(members).items():
+            if number > self._hooks.get(name, 0):
+                where = f"its layer {name!r}" if name else "the model"
+                raise InvalidArgumentError(
+                    f"Expected members with the hooks that `model_fn` gives a model, but {where} "
+                    f"got a forward hook later. It would be called with the members' raw outputs, "
+                    f"and could keep something of one member for the next; the model with public "
+                    f"weights, which is tried out first, does not have it. Remove it, or attach "
+                    f"it inside of `model_fn`. Nothing was charged."
+                )
 
     def training(self, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
         """Try a step on zeros shaped like one member's ``pair``; log why a slow way is taken."""
@@ -165,6 +180,13 @@ def _layout(x: Any, *, sizes: bool) -> Any:
         for leaf in leaves
     ]
     return str(structure), tuple(shapes)
+
+
+def _hooks_of(module: nn.Module) -> dict[str, int]:
+    return {
+        name: len(layer._forward_hooks) + len(layer._forward_pre_hooks)
+        for name, layer in module.named_modules()
+    }
 
 
 def _copied(loss: Loss) -> Loss:

@@ -227,6 +227,14 @@ class EmbeddedRecords(nn.Module, NearestVoters):
         function = "" if isinstance(self.embed, nn.Module) else f"embed={_name(self.embed)}, "
         return f"{function}num_classes={self.num_outputs}, unit={self.unit!r}"
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("unit", "num_outputs") and "_placed" in self.__dict__:
+            raise InvalidArgumentError(
+                f"Expected new EmbeddedRecords for another {name}: accounts and charges were made "
+                f"for the one that these have. Nothing was changed."
+            )
+        super().__setattr__(name, value)
+
     @property
     def _by_user(self) -> bool:
         return self.unit == "user"
