@@ -102,6 +102,32 @@ def test_frozen_weights_are_one_evaluation_and_many_passes():
     assert run.outcome.evaluations == 1
 
 
+def test_a_text_that_names_every_model_is_said_once_to_name_one(caplog):
+    holdout = sealed(budget=2)
+    with holdout.run() as run:
+        for epoch in range(3):
+            assert run.evaluate(sums(holdout, 0.5 - epoch / 10), query="net").number == 1
+    assert len(caplog.records) == 1
+    assert "'net' is evaluation 1 of this run already, so these values were not read" in caplog.text
+    caplog.clear()
+    frozen = torch.nn.Linear(1, 1).eval()
+    with holdout.run() as run:
+        for epoch in range(3):  # weights name themselves; other statistics may come later
+            run.evaluate({"err": torch.zeros(SIZE)}, query=frozen, step=f"{epoch}")
+    assert caplog.records == []
+    assert [value.value for value in holdout.close().values] == [0.5, 0.0]
+
+
+def test_another_statistic_and_a_step_that_comes_again_are_no_mistake(caplog):
+    holdout = sealed(err=th.BoundedMean(0.0, 1.0), acc=th.BoundedMean(0.0, 1.0))
+    run = holdout.run()
+    for name in ("err", "acc"):
+        run.evaluate(sums(holdout, 1.0, name), query="epoch 0", step="0")
+    run = holdout.run(resume=run.id)
+    run.evaluate(sums(holdout, 1.0), query="epoch 0", step="0")
+    assert caplog.records == []
+
+
 def test_the_same_step_again_is_the_same_pass():
     holdout = sealed()
     run = holdout.run(stop=th.Patience("err", 1))

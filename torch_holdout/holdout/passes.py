@@ -18,11 +18,20 @@ _EVENTS: dict[str, str] = {"stopped": "stop", "ended": "end", "given_up": "give_
 
 
 class Passed(NamedTuple):
-    """What a pass says, whether it was one again, and, secret, whether it is the run's best."""
+    """What a pass says, and, secret, whether it is the run's best.
+
+    Attributes:
+        evaluation: What it says.
+        better: Whether it is the best of the run. Secret.
+        again: Whether the pass was made before, and is only told again.
+        unread: Whether it is a new pass of weights that were evaluated before, so that its values
+            were not read.
+    """
 
     evaluation: Evaluation
     better: bool
     again: bool = False
+    unread: bool = False
 
     def __repr__(self) -> str:
         return "<sealed pass>"
@@ -74,7 +83,8 @@ class OpenedRun:
         if run.state != "open" and not late:
             raise ended_run(outcome_of(run, self.mechanism, ""))
         number = seen[0].evaluation if seen else None
-        return self._new(sums, new, number or run.evaluations + 1, query, step)
+        passed = self._new(sums, new, number or run.evaluations + 1, query, step)
+        return passed._replace(unread=not new)
 
     def recall(self, sums: Mapping[str, Sums], query: str) -> Passed:
         """Say again what was said of weights that this run has evaluated; record nothing."""

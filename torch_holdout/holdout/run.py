@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, final
@@ -36,6 +37,8 @@ from torch_holdout.ledger.sealed_runs import SealedRuns
 from torch_holdout.ledger.symbols import records_said
 from torch_holdout.mechanisms.patience import Patience
 from torch_holdout.statistics import SealedSums
+
+_log = logging.getLogger("torch_holdout")
 
 
 @final
@@ -84,6 +87,7 @@ class Run:
         self._mark = resume
         self._number: int | None = None  # once it is known, the run is found without a search
         self._replays = 0  # passes of a resumed run that may come again
+        self._warned = False  # that the values of a query are read once
         if resume is None:
             self._require_a_share()
             return
@@ -217,6 +221,15 @@ class Run:
 
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
+        if passed.unread and isinstance(query, str) and not self._warned:
+            self._warned = True
+            _log.warning(
+                "The query %r is evaluation %d of this run already, so these values were not read: "
+                "it is one more pass of the same model. If they are another model's, give it a "
+                "query of its own, e.g. one with the epoch, or the model in eval mode.",
+                query,
+                passed.evaluation.number,
+            )
         if self._trial is not None and self._mark is not None:
             self._trial.took(self._mark, passed.evaluation.number)
         return passed
