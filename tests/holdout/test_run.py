@@ -100,7 +100,7 @@ def test_frozen_weights_are_one_evaluation_and_many_passes(caplog):
         (1, 1, False), (1, 2, False), (1, 3, False), (1, 4, True),
     ]  # fmt: skip
     assert run.outcome.evaluations == 1
-    assert caplog.text.count("'frozen' was evaluated in this run before") == 3
+    assert caplog.text.count("'frozen' is evaluation 1 of this run already") == 1
 
 
 def test_weights_that_come_again_are_no_mistake(caplog):
@@ -111,6 +111,32 @@ def test_weights_that_come_again_are_no_mistake(caplog):
     for _ in range(2):  # as after a crash
         run.evaluate(sums(holdout, 0.5), query="named", step="epoch 2")
     assert (passes, caplog.text) == ([1, 2], "")
+
+
+def test_a_text_that_names_every_model_is_said_once_to_name_one(caplog):
+    holdout = sealed(budget=2)
+    with holdout.run() as run:
+        for epoch in range(3):
+            assert run.evaluate(sums(holdout, 0.5 - epoch / 10), query="net").number == 1
+    assert len(caplog.records) == 1
+    assert "'net' is evaluation 1 of this run already, so these values were not read" in caplog.text
+    caplog.clear()
+    frozen = torch.nn.Linear(1, 1).eval()
+    with holdout.run() as run:
+        for epoch in range(3):  # weights name themselves; other statistics may come later
+            run.evaluate({"err": torch.zeros(SIZE)}, query=frozen, step=f"{epoch}")
+    assert caplog.records == []
+    assert [value.value for value in holdout.close().values] == [0.5, 0.0]
+
+
+def test_another_statistic_and_a_step_that_comes_again_are_no_mistake(caplog):
+    holdout = sealed(err=th.BoundedMean(0.0, 1.0), acc=th.BoundedMean(0.0, 1.0))
+    run = holdout.run()
+    for name in ("err", "acc"):
+        run.evaluate(sums(holdout, 1.0, name), query="epoch 0", step="0")
+    run = holdout.run(resume=run.id)
+    run.evaluate(sums(holdout, 1.0), query="epoch 0", step="0")
+    assert caplog.records == []
 
 
 def test_the_same_step_again_is_the_same_pass():

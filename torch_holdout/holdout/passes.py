@@ -20,8 +20,12 @@ _EVENTS: dict[str, str] = {"stopped": "stop", "ended": "end", "given_up": "give_
 class Passed(NamedTuple):
     """What a pass says, and, secret, whether it is the run's best.
 
-    ``again``: whether it was made before; ``unread``: whether values came that are not read,
-    because the query has had some of the same statistic before.
+    Attributes:
+        evaluation: What it says.
+        better: Whether it is the best of the run. Secret.
+        again: Whether the pass was made before, and is only told again.
+        unread: Whether values came that are not read, because the query has had some of the same
+            statistic before.
     """
 
     evaluation: Evaluation

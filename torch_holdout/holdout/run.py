@@ -87,6 +87,7 @@ class Run:
         self._mark = resume
         self._number: int | None = None  # once it is known, the run is found without a search
         self._replays = 0  # passes of a resumed run that may come again
+        self._warned = False  # that the values of a query are read once
         if resume is None:
             self._require_a_share()
             return
@@ -142,17 +143,7 @@ class Run:
         plain = not all(isinstance(own, SealedSums) for own in sums.values())
         if plain or isinstance(query, nn.Module):
             sums = on_every_rank(lambda: self._filled(sums, query))
-        passed = self._passed(sums, named_query(query), step)
-        said, unread = passed.evaluation, passed.unread
-        del passed
-        if unread and isinstance(query, str) and rank_and_world()[0] == 0:
-            _log.warning(
-                "The query %r was evaluated in this run before, so it is taken for the same "
-                "weights, and their values were not read again. If these are another model's, give "
-                "it a query of its own.",
-                query,
-            )
-        return said
+        return self._passed(sums, named_query(query), step).evaluation
 
     def end(self) -> Outcome | None:
         """End the run here, and hand over its best evaluation; None if it was never begun."""
@@ -230,6 +221,15 @@ class Run:
 
         passed = without_trace(lambda: self._ask(asked, take))
         self._replays -= passed.again
+        if passed.unread and isinstance(query, str) and not self._warned:
+            self._warned = True
+            _log.warning(
+                "The query %r is evaluation %d of this run already, so these values were not read: "
+                "it is one more pass of the same model. If they are another model's, give it a "
+                "query of its own, e.g. one with the epoch, or the model in eval mode.",
+                query,
+                passed.evaluation.number,
+            )
         if self._trial is not None and self._mark is not None:
             self._trial.took(self._mark, passed.evaluation.number)
         return passed
