@@ -350,6 +350,7 @@ def run(build, way, folder, capsys, caplog):
         )  # fmt: skip
         for callback in options["callbacks"]:
             callback.trainer = trainer
+        noting.on_epoch_end(trainer.args, trainer.state, trainer.control, model)
         trainer.train()
     except th.HoldoutError as refusal:
         error = refusal

@@ -213,7 +213,9 @@ def test_other_metrics_of_a_collection_are_dropped_where_that_is_wanted(updates)
 
     plain = run(built()).callback_metrics
     statistics = {"val_acc": BOTH["val_acc"]}
-    refused(built(), "val_f1", UnguardedLogError, statistics=statistics)
+    text = refused(built(), "val_f1", UnguardedLogError, statistics=statistics)
+    assert "unguarded='drop'" in text
+    assert "public=" not in text  # a metric of the holdout's batches is not public
     net, holdout = built(), account(statistics)
     found = trainer([guard_class(NAMESPACES[0])(holdout, unguarded="drop")], max_epochs=2)
     with pytest.warns(th.HoldoutWarning, match="f1"):
@@ -263,9 +265,10 @@ def test_a_loop_of_ones_own():
 
 def refused(module, match, error=InvalidArgumentError, *, statistics=LOSS, guard=(), **options):
     holdout = account(statistics)
-    with pytest.raises(error, match=match):
+    with pytest.raises(error, match=match) as caught:
         run(module, guard_class(NAMESPACES[0])(holdout, **dict(guard)), **options)
     assert holdout.status().queries == 0
+    return str(caught.value)
 
 
 def test_a_name_that_is_never_logged_or_only_when_the_epoch_ends():

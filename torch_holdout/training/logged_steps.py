@@ -212,7 +212,7 @@ def _require_known_metric(name: str, metric: Metric, statistic: LoggedMean) -> N
     if (problem := _problem_of(metric, statistic)) is not None:
         raise InvalidArgumentError(
             f"Expected a micro accuracy, MeanSquaredError, MeanAbsoluteError or MeanMetric to be "
-            f"logged as {name!r}, whose value is the mean of its batches', but got {problem}. "
+            f"logged as {name!r}, whose value is the mean of its batches, but got {problem}. "
             f"{_OTHERWISE} {_FREE}"
         )
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torchmetrics import Metric
+
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
 from torch_holdout.training.advice import diff_for, public_advice
 from torch_holdout.training.display import Display, sealed_name_logged
@@ -179,8 +181,9 @@ class GuardSession:
         if all(guard.unguarded == "drop" for guard in guards):
             guards[0]._warn_once(f"{name!r}, logged in {hook}, was dropped")
             return False
-        # Only a value that is seen not to come from the batch can be public.
-        harmless = all(guard._first_batches.looking for guard in guards) and not is_marked(value)
+        # Only a value that is seen not to come from the batch can be public; a metric hides it.
+        looked = all(guard._first_batches.looking for guard in guards)
+        harmless = looked and not (is_marked(value) or isinstance(value, Metric))
         registered = any(name in guard.holdout.statistics for guard in guards)
         advice = public_advice([name] if harmless and not registered else [])
         if any(name in logged_means(guard.holdout.statistics) for guard in guards):
@@ -190,7 +193,8 @@ class GuardSession:
             f"{hook} ({calling_place()}); its value is not shown here.{advice} "
             f"{diff_for(hook, name)}\n"
             f"A module that cannot be edited: a th.LoggedMean statistic takes what it logs for "
-            f"each batch; HoldoutGuard(..., step=fn) takes the place of its step."
+            f"each batch; HoldoutGuard(..., step=fn) takes the place of its step; "
+            f"unguarded='drop' leaves out whatever else it logs."
         )
 
     def _guarded_loaders(self) -> set[int]:

@@ -66,7 +66,7 @@ def default_values(
         raise InvalidArgumentError(
             f"Expected logits [B, C] with classes [B], or [B, T, C] with [B, T], but got "
             f"{counted(logits.ndim, 'dimension')} with {counted(labels.ndim, 'dimension')} "
-            f"({labels.dtype}). {_INSTEAD}. Nothing was charged."
+            f"({labels.dtype}). {_advice(logits, labels)}. Nothing was charged."
         )
     if labels.ndim == 2 and shifts is None:
         raise InvalidArgumentError(
@@ -77,6 +77,22 @@ def default_values(
     if labels.ndim == 2 and shifts:
         logits, labels = logits[:, :-1], labels[:, 1:]
     return {name: _values(name, each, logits, labels) for name, each in statistics.items()}
+
+
+def _advice(logits: Tensor, labels: Tensor) -> str:
+    """Return what to write for logits and labels without values of their own."""
+    if not labels.is_floating_point():
+        return f"preprocess_logits_for_metrics has to leave the logits, or: {_INSTEAD}"
+    if labels.ndim > 1:
+        loss = "F.binary_cross_entropy_with_logits(p.predictions, p.label_ids, reduction='none')"
+        return (
+            f"Labels are numbers: for several labels of an example, pass HoldoutTrainer(..., "
+            f"values=lambda p: {{'loss': {loss}.mean(1)}})"
+        )
+    return (
+        "Labels are numbers: for a regression, pass HoldoutTrainer(..., values=lambda p: "
+        "{'loss': (p.predictions.squeeze(-1) - p.label_ids) ** 2})"
+    )
 
 
 def _kind(name: str, statistic: Statistic) -> str | None:

@@ -39,13 +39,13 @@ class TrainerFace:
         others: Further objects whose attributes code of the user's may set in a pass.
     """
 
-    sanity_checking = False
     check_val_every_n_epoch = val_check_batch = num_training_batches = 1
 
     def __init__(self, trainer: Any, others: list[Any]) -> None:
         self._trainer = trainer
         self._others = others
         self.training = False  # between the start of train() and its end
+        self.sanity_checking = False  # while a batch is run before the first training step
         self.callback_metrics: dict[str, Any] = {}
 
     @property

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, final
 
+from transformers.trainer_utils import IntervalStrategy
+
 from torch_holdout._shared.checks import require_choice, require_instance, require_text
 from torch_holdout._shared.tracebacks import empty_frames
 from torch_holdout.errors import HoldoutError, HoldoutWarning, InvalidArgumentError
@@ -28,6 +30,7 @@ from torch_holdout.transformers.default_values import require_known
 from torch_holdout.transformers.face import WORDS, TrainerFace
 from torch_holdout.transformers.loaders import require_guess_sets
 from torch_holdout.transformers.logs import LogTrap
+from torch_holdout.transformers.passes import look_ahead
 from torch_holdout.transformers.requirements import (
     holdout_key,
     require_evaluations,
@@ -140,7 +143,13 @@ class TrainerGuard:
         )
         others = [] if self.values is None else [getattr(self.values, "__self__", self.values)]
         self.face = TrainerFace(trainer, others)
-        self.trap = LogTrap(trainer, self.public, self.unguarded, self._warn_once)
+        self.trap = LogTrap(
+            trainer,
+            self.public,
+            self.unguarded,
+            self._warn_once,
+            lambda: self.first_batches.looking,
+        )
         add_state_callback(trainer, self.course.state, self._begins, self._ends)
 
     # ---- what the Trainer is asked to do
@@ -197,6 +206,12 @@ class TrainerGuard:
         own = dataset == self._key if isinstance(dataset, str) else self.data.is_own(dataset)
         if own and (self._route != "holdout" or self.trap.armed):
             raise closed("get_eval_dataloader() was called for it")
+
+    def own_loader(self) -> Any:
+        """Return the loader of the holdout, made as for its evaluation."""
+        dataset = self.trainer.eval_dataset if self._key is None else self._key
+        with self._on_route("holdout"):
+            return self.trainer.get_eval_dataloader(dataset)
 
     def takes(self, loader: Any) -> bool:
         """Whether a loader is the holdout's; raise if it is, and the caller expects another."""
@@ -259,6 +274,9 @@ class TrainerGuard:
     def _begins(self, stored: dict[str, Any]) -> None:
         if not self.face.training:
             return
+        args = self.trainer.args
+        if args.eval_strategy != IntervalStrategy.NO and not args.eval_on_start:
+            look_ahead(self)
         self.course.load(self, stored)
         self.course.training_starts(self, self.face)
         GuardedRun(self.face, self.holdout, "validate", 0).warn_of_a_short_budget()

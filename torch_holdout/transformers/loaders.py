@@ -1,11 +1,11 @@
 """Loaders for a pass: this process's share of the holdout, and training examples as a guess."""
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher
-from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from torch_holdout._shared.distributed import rank_and_world
@@ -45,6 +45,23 @@ def own_share(loader: Any, batch_size: int) -> Any:
         loader.dataset, num_replicas=world, rank=rank, shuffle=False
     )
     return rebuilt(loader, batch_size, share)
+
+
+def first_batch(loader: Any) -> Iterator[Any]:
+    """Yield a first batch, read in this process; none of a loader that may be read only once.
+
+    accelerate's loaders take part in accumulating gradients while they are iterated, so another one
+    reads it.
+    """
+    batches = getattr(loader, "batch_sampler", None)
+    if not isinstance(loader, DataLoader) or batches is None:
+        return
+    if isinstance(loader.dataset, IterableDataset):
+        return
+    plain: DataLoader[Any] = DataLoader(
+        loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn
+    )
+    yield from islice(plain, 1)
 
 
 def rebuilt(loader: Any, batch_size: int, sampler: Any = None) -> DataLoader[Any]:

@@ -22,6 +22,7 @@ class LogTrap:
         public: Keys that may be logged.
         unguarded: ``"raise"``, or ``"drop"`` with a warning.
         warn: Called with a warning.
+        looks: Tells whether values of a batch are seen as such now.
     """
 
     def __init__(
@@ -30,23 +31,26 @@ class LogTrap:
         public: Sequence[str],
         unguarded: Literal["raise", "drop"],
         warn: Callable[[str], None],
+        looks: Callable[[], bool],
     ) -> None:
         self._trainer = trainer
         self._public = frozenset(public)
         self._unguarded = unguarded
         self._warn = warn
+        self._looks = looks
         self._history = 0
         self.armed = False
+        self._writes = True
 
     @contextmanager
-    def arm(self) -> Iterator[None]:
-        """Refuse logs inside the block, from whatever code."""
+    def arm(self, *, writes: bool = True) -> Iterator[None]:
+        """Refuse logs inside the block, from whatever code; public ones are written or left out."""
         handler = self._trainer.callback_handler
         originals = {event: getattr(handler, event) for event in _EVENTS}
 
         def trapped(event: str) -> Callable[..., Any]:
             def call(args: Any, state: Any, control: Any, numbers: Any, **kwargs: Any) -> Any:
-                if self._passes(numbers):
+                if self._passes(numbers) and writes:
                     return originals[event](args, state, control, numbers, **kwargs)
                 return control
 
@@ -55,21 +59,24 @@ class LogTrap:
         self._history = len(self._trainer.state.log_history)
         for event in _EVENTS:
             vars(handler)[event] = trapped(event)
-        self.armed = True
+        self.armed, self._writes = True, writes
         try:
             yield
             self.look()
         finally:
-            self.armed = False
+            self.armed, self._writes = False, True
             for event in _EVENTS:
                 vars(handler).pop(event, None)
             self._unwritten()
 
     def allowed(self, logs: dict[str, Any]) -> dict[str, Any]:
         """Return what of some logs may be logged now; raise for the rest, or warn."""
-        if not self.armed or self._passes(logs):
+        if not self.armed:
             return logs
-        return {key: value for key, value in logs.items() if key in self._public}
+        passes = self._passes(logs)
+        if not self._writes:
+            return {}
+        return logs if passes else {key: v for key, v in logs.items() if key in self._public}
 
     def look(self) -> None:
         """Remove what was written into ``log_history`` past ``log``, and refuse it."""
@@ -92,7 +99,7 @@ class LogTrap:
         if self._unguarded == "drop":
             self._warn(f"{names}, logged during an evaluation of the holdout, were dropped")
             return False
-        harmless = [name for name in names if not is_marked(logs[name])]
+        harmless = [name for name in names if self._looks() and not is_marked(logs[name])]
         raise UnguardedLogError(
             f"Expected nothing but guarded values during an evaluation of the holdout, but {names} "
             f"were logged ({calling_place()}); values are not shown here."
