@@ -65,13 +65,17 @@ def test_a_boards_life(tmp_path, ledger):
     put(board, who["alpha"], guesses(800))
     again = Board.open(board.config)
     assert put(again, who["alpha"], guesses(800))[1]["kind"] == "repeat"
+    best = put(again, who["alpha"], guesses(900), final=True)[1]["submission"]
+    assert again.finalists(who["alpha"], [best])["finalists"] == [best]
     assert again.rotate(who["alpha"])["token"].startswith("th_")
     again.record_events([Event("submit", 201, who["alpha"], 10, 1)])
     assert again.overview()["events"][0]["action"] == "submit"
     hosting.revoke(board.config, "beta")
     results = hosting.close(board.config, None)
-    assert len(results["finalists"]) == 1
+    assert [own["submission"] for own in results["finalists"]] == [best]
     assert board.view().state == "closed"
+    with pytest.raises(RefusedError, match="takes no more"):
+        again.finalists(who["alpha"], [best])
     for own in (board, again):
         own.close_connections()
 

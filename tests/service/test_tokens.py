@@ -66,7 +66,9 @@ def test_wrong_secrets_are_counted_and_the_right_one_is_let_in(hosted):
     board, _, alpha = hosted
     wrong = alpha[:-4] + ("0000" if alpha[-4:] != "0000" else "1111")
     assert [refused(board, wrong) for _ in range(10)] == [Problem.UNAUTHORISED] * 10
-    assert refused(board, wrong) is Problem.RATE
+    with pytest.raises(RefusedError) as raised:
+        board.caller(wrong)
+    assert (raised.value.problem, raised.value.retry_after) == (Problem.RATE, 60)
     assert board.caller(alpha).team == "alpha"
 
 

@@ -131,7 +131,9 @@ class Gatekeeper:
                 wrong.append(moment)
         if full:
             raise RefusedError(
-                Problem.RATE, "Expected at most 10 wrong tokens a minute; wait a minute."
+                Problem.RATE,
+                "Expected at most 10 wrong tokens a minute; wait a minute.",
+                retry_after=60,
             )
 
 
