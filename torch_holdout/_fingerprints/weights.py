@@ -23,21 +23,24 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from torch_holdout._fingerprints.hashing import digest, without_addresses
+from torch_holdout._fingerprints.row_sums import (
+    LANES,
+    STEP,
+    ByteSums,
+    bytes_are_exact,
+    content_lanes,
+    mixed,
+    one_thread,
+    signed,
+)
 from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import InvalidArgumentError
 
-LANES = 2
-_ROW = 1024
 _GROUP = 2**16  # words that are hashed together, where tensors are smaller
-# How many rows are hashed at once: temporaries that fit a CPU cache, few launches elsewhere.
-_ROWS_ON_CPU, _ROWS_ELSEWHERE = 256, 16384
-
-
-def _signed(word: int) -> int:
-    return word - 2**64 if word >= 2**63 else word
-
-
-_STEP = _signed(0x9E3779B97F4A7C15)
+# Digests of settings by their text, which tells values of these types, and tuples of them, apart.
+_SIMPLE = frozenset({int, float, bool, str, type(None)})
+_DIGESTS: dict[str, str] = {}
+_MOST_DIGESTS = 4096
 
 
 @final
@@ -90,12 +93,17 @@ def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerpri
     named = list(_named_tensors(model))
     described += [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in named]
     total = torch.zeros(LANES, dtype=torch.int64, device=named[0][1].device if named else None)
-    keys: dict[torch.device, Tensor] = {}
-    for index, words in enumerate(_grouped(_words(_whole(tensor)) for _, tensor in named)):
-        if words.device not in keys:
-            keys[words.device] = _keys(words.device)
-        content = _content_lanes(words, keys[words.device]).to(total.device)
-        total = total + _mix(content + _signed(index * _STEP % 2**64))
+    by_bytes, places = ByteSums(), []
+    with one_thread():
+        for index, group in enumerate(_grouped(_words(_whole(tensor)) for _, tensor in named)):
+            if group[0].device.type == "cpu" and bytes_are_exact():
+                by_bytes.add(group)
+                places.append(index)
+            else:
+                content = content_lanes(torch.cat(group)).to(total.device)
+                total = total + mixed(content + signed(index * STEP % 2**64))
+        found = by_bytes.lanes() + (torch.tensor(places, dtype=torch.int64) * STEP).unsqueeze(1)
+        total = total + mixed(found).sum(0).to(total.device)
     text = "\n".join(described).encode(errors="surrogatepass")
     return WeightsFingerprint(hashlib.sha256(text).hexdigest(), total)
 
@@ -186,7 +194,19 @@ def _settings(module: nn.Module) -> str:
     }
     if "_original_forward" in vars(module) or _is_own_forward(module, kept.get("forward")):
         kept.pop("forward", None)  # accelerate's, around that of the class
-    return digest(kept, lenient=True).hex()
+    if not all(map(_is_simple, kept.values())):
+        return digest(kept, lenient=True).hex()
+    written = repr(kept)  # most modules of a network have the settings of another one
+    if written not in _DIGESTS:
+        if len(_DIGESTS) == _MOST_DIGESTS:
+            _DIGESTS.clear()
+        _DIGESTS[written] = digest(kept, lenient=True).hex()
+    return _DIGESTS[written]
+
+
+def _is_simple(value: object) -> bool:
+    parts = value if type(value) is tuple else (value,)
+    return all(type(part) in _SIMPLE for part in parts)
 
 
 def _is_own_forward(module: nn.Module, forward: object) -> bool:
@@ -235,42 +255,31 @@ def _require_readable(model: nn.Module) -> None:
             )
 
 
-def _grouped(tensors: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Join small tensors, so that a model of many costs few launches; shapes are hashed apart."""
+def _grouped(tensors: Iterator[Tensor]) -> Iterator[list[Tensor]]:
+    """Put small tensors together, so that a model of many costs few launches.
+
+    Shapes are hashed apart.
+    """
     group: list[Tensor] = []
     size = 0
     for words in tensors:
         size += words.numel()
         if group and (size > _GROUP or words.device != group[0].device):
-            yield torch.cat(group)
+            yield group
             group, size = [], words.numel()
         if size > _GROUP:
-            yield words
+            yield [words]
             size = 0
         else:
             group.append(words)
     if group:
-        yield torch.cat(group)
-
-
-def _content_lanes(words: Tensor, keys: Tensor) -> Tensor:
-    at_once = _ROWS_ON_CPU if words.device.type == "cpu" else _ROWS_ELSEWHERE
-    whole = words.numel() // _ROW
-    body = words.narrow(0, 0, whole * _ROW).view(whole, _ROW)
-    tail = words.narrow(0, whole * _ROW, words.numel() - whole * _ROW).unsqueeze(0)
-    total = torch.zeros(LANES, dtype=torch.int64, device=words.device)
-    position = 0
-    for block in (*torch.split(body, at_once), tail):
-        wide = block.to(torch.int64)
-        rows = torch.stack([(wide * key.narrow(0, 0, wide.shape[1])).sum(1) for key in keys])
-        positions = torch.arange(position, position + rows.shape[1], device=words.device)
-        total = total + _mix(rows + positions * _STEP).sum(1)
-        position += rows.shape[1]
-    return total
+        yield group
 
 
 def _words(tensor: Tensor) -> Tensor:
     """Return the tensor's bytes as a flat int32 tensor, padded with zeros."""
+    if tensor.element_size() == 4 and tensor.is_contiguous() and not tensor.is_neg():
+        return tensor.detach().view(-1).view(torch.int32)
     flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
     if flat.storage_offset() * flat.element_size() % 4:
         flat = flat.clone()
@@ -282,16 +291,3 @@ def _words(tensor: Tensor) -> Tensor:
 
 def _what(tensor: Tensor) -> str:
     return "quantised" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
-
-
-def _keys(device: torch.device) -> Tensor:
-    """Return [LANES, _ROW] fixed pseudo-random words, made on the device: the same on all."""
-    count = LANES * _ROW
-    return _mix(torch.arange(1, count + 1, device=device) * _STEP).view(LANES, _ROW)
-
-
-def _mix(words: Tensor) -> Tensor:
-    """Scramble every 64-bit word by itself (a bijection with full avalanche)."""
-    words = (words ^ ((words >> 30) & (2**34 - 1))) * _signed(0xBF58476D1CE4E5B9)
-    words = (words ^ ((words >> 27) & (2**37 - 1))) * _signed(0x94D049BB133111EB)
-    return words ^ ((words >> 31) & (2**33 - 1))

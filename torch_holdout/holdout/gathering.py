@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_holdout._fingerprints.weights import LANES, WeightsFingerprint
+from torch_holdout._fingerprints.row_sums import LANES
+from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.distributed import gathered, share_of
 from torch_holdout.errors import PartialPassError, WeightsChangedError
 from torch_holdout.holdout.checks import Question, other_rank_failed
