@@ -3,14 +3,17 @@
     python .ci/floors.py lightning cli > floors.txt
     pip install -c floors.txt ".[lightning,cli]"
 
-It needs Python 3.11, as nox here does; the environment that is made with it may be older.
+It needs Python 3.11, or tomli; the environment that is made with it may be older.
 """
 
 import re
 import sys
 from pathlib import Path
 
-import tomllib
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 FLOOR = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*>=\s*([\w.]+)")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ import torch_holdout
 import yaml
 from torch_holdout.ledger.schema import SCHEMA_VERSION
 
-tomllib = pytest.importorskip("tomllib", reason="Python 3.11")
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # of the service extra
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
