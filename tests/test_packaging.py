@@ -71,6 +71,7 @@ def test_the_sdist_can_be_tested(built):
         *("tests/conftest.py", "tests/assets/ledger_v1.db", "docs/hooks/reference.py"),
         *("benchmarks/results.json", "examples/README.md", "configs/early_stopping.yaml"),
         *("mkdocs.yml", "LICENSE", "constraints.txt", ".pre-commit-config.yaml", "Makefile"),
+        *("noxfile.py", "CITATION.cff", "CODE_OF_CONDUCT.md", ".github/workflows/tests.yml"),
     ):
         assert wanted in names
     assert not any(name.endswith((".pyc", ".png.bak")) or ".venv" in name for name in names)
