@@ -177,7 +177,7 @@ def append_events(connection: sa.Connection, board: str, events: Sequence[Event]
     """Append events."""
     for event in events:
         row = {"action": event.action, "status": event.status, "bytes": event.size}
-        who = {"token": None, "team": None}
+        who: dict[str, str | None] = {"token": None, "team": None}
         if event.caller is not None:
             who = {"token": event.caller.token, "team": event.caller.team}
         row |= {"board": board, "at": now(), "position": event.position}
