@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from torch_holdout.service.server.view import Row, View
+from torch_holdout.service.server.view import TeamRow, View
 
 from support.builders.stand_in_board import CERTIFICATE
 
@@ -16,7 +16,7 @@ HOSTILE = (
 def row(team, value=None, width=0.02, rank=None, apart=(), left=(12, 3), **more):
     """A team's line."""
     interval = None if value is None or width is None else (value - width, value + width)
-    return Row(
+    return TeamRow(
         team=team, value=value, interval=interval, rank=rank, not_told_apart_from=tuple(apart),
         submissions_left=left[0], releases_left=left[1], exhausted=0 in left, **more,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from torch_holdout.service.server.config import BoardConfig
 from torch_holdout.service.server.problems import Problem, RefusedError
 from torch_holdout.service.server.tokens import Caller
 from torch_holdout.service.server.uploads import Layout
-from torch_holdout.service.server.view import Row, View
+from torch_holdout.service.server.view import TeamRow, View
 
 TOKENS = {
     "team-alpha": Caller(scope="team", team="alpha", token="aaaaaaaa"),
@@ -131,7 +131,7 @@ class StandInBoard:
 
     def _make_view(self):
         rows = [
-            Row(rank=(1, 2), team=team, value=value, interval=(value - 0.02, value + 0.02),
+            TeamRow(rank=(1, 2), team=team, value=value, interval=(value - 0.02, value + 0.02),
                 not_told_apart_from=other, submissions_left=7, releases_left=3, exhausted=False)
             for team, value, other in (("alpha", 0.91, ("beta",)), ("beta", 0.9, ("alpha",)))
         ]  # fmt: skip
