@@ -65,20 +65,21 @@ def _print(text: str, content: dict[str, Any], as_json: bool) -> None:
 
 @board.command()
 def plan(
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows with labels, of both parts.")],
+    rows: Annotated[int, typer.Option(metavar="N", help="Labelled rows, both parts together.")],
     teams: Annotated[int, typer.Option(metavar="N", help="How many teams.")],
-    submissions: Annotated[int, typer.Option(metavar="N", help="Of each team, in all.")],
+    submissions: Annotated[int, typer.Option(metavar="N", help="Submissions of each team in all.")],
     public: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the rows that gives feedback.")
+        float, typer.Option(metavar="SHARE", help="Share of the rows that give feedback.")
     ] = 0.3,
     finalists: Annotated[
         int, typer.Option(metavar="N", help="Submissions of each team that the vault judges.")
     ] = 2,
     releases: Annotated[
-        int | None, typer.Option(metavar="N", help="Values told to each team; else as usual.")
+        int | None,
+        typer.Option(metavar="N", help="Values told to each team; by default the usual number."),
     ] = None,
     step: Annotated[
-        float, typer.Option(metavar="NUMBER", help="How much better a value that is told must be.")
+        float, typer.Option(metavar="NUMBER", help="Smallest improvement that is told.")
     ] = 0.01,
     failure: Annotated[
         float, typer.Option(metavar="NUMBER", help="Probability that a certificate does not hold.")
@@ -148,7 +149,7 @@ def add_team(
     name: TeamName,
     submissions: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Its submissions in all; else as configured."),
+        typer.Option(min=1, metavar="N", help="Its submissions in all; by default as configured."),
     ] = None,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -263,7 +264,9 @@ def close(
     config: ConfigPlace,
     vault: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The vault's labels; else vault.labels, if it is here."),
+        typer.Option(
+            metavar="FILE", help="The vault's labels; by default vault.labels in this folder."
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before closing.")] = False,
     as_json: AsJson = False,

@@ -39,7 +39,7 @@ def serve(
 
 
 def _say(page: str, admin: str) -> None:
-    """Print at once: whoever started the server waits for these lines."""
+    """Print at once: the process that started the server waits for these lines."""
     print(f"Serving {page}\nHealth and metrics on {admin}", flush=True)
 
 
