@@ -13,7 +13,7 @@ import typer
 import torch_holdout
 from torch_holdout._shared.files import ledger_url, ledgers_here, writable
 from torch_holdout._shared.first_steps import EXIT_CODES, FIRST_STEPS
-from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
+from torch_holdout._shared.terminal import is_yes, plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
 from torch_holdout.service import commands
@@ -347,7 +347,7 @@ def close(
         if words := before_closing(reading, exact=wanted, failure=failure):
             typer.echo(words, err=True)
             if not yes:
-                require_confirmation("Close it for good?")
+                require_confirmation("Close it for good? [y/N]", is_yes)
         closing = close_account(Ledger(url), account, exact=wanted, failure=failure)
     _print(str(closing), asdict(closing), as_json)
 

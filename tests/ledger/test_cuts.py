@@ -304,7 +304,7 @@ class TestVerify:
         ):
             pass
 
-    @pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
     def test_headers_of_older_ledgers_stay(self, tmp_path, version):
         path = tmp_path / "old.db"
         shutil.copy(ASSETS / f"ledger_v{version}.db", path)

@@ -1,6 +1,5 @@
 """The commands of the holdout service; what they need is imported when they run."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from torch_holdout._shared.files import writable
-from torch_holdout._shared.terminal import plainly, print_json
+from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
-from torch_holdout.service.serve_command import serve
+from torch_holdout.service.serve_command import installed, serve
 from torch_holdout.service.submit_command import submit
 
 if TYPE_CHECKING:
@@ -46,13 +45,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _configured(path: Path) -> "BoardConfig":
-    try:
+    with installed():
         from torch_holdout.service.server.config import read_config
-    except ImportError as error:
-        missing = error.name or "a package"
-        raise HoldoutError(
-            f"Expected {missing} to be installed for a board: pip install 'torch-holdout[service]'"
-        ) from None
     return read_config(path)
 
 
@@ -286,23 +280,11 @@ def close(
 
         require_closable(read, vault)
         if not yes:
-            _require_name(read.board.name)
+            question = f"Closing cannot be undone. Type the board's name ({read.board.name}):"
+            require_confirmation(question, lambda typed: typed == read.board.name)
         results = close_board(read, vault)
         text = results_text(read, results)
     _print(text, results, as_json)
-
-
-def _require_name(name: str) -> None:
-    """Ask for the board's name on a terminal; exit with 1 unless it is typed."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise HoldoutError(
-            "Expected --yes, because there is no terminal to ask on and closing cannot be undone. "
-            "Nothing was closed."
-        )
-    typer.echo(f"Closing cannot be undone. Type the board's name ({name}): ", nl=False, err=True)
-    if sys.stdin.readline().strip() != name:
-        typer.echo("Nothing was closed.", err=True)
-        raise typer.Exit(1)
 
 
 def _kept(token: str, place: Path | None) -> str:
