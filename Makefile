@@ -32,9 +32,10 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Left out here: what trains, draws many samples, starts processes or builds the site.
-LONG := training tuning prediction demo experiments docs fuzz statistical audit bounds/test_published_tables.py \
-	holdout/test_multiplicative_weights.py mechanisms/test_private_patience.py test_cli_close.py test_examples.py \
+# Left out here: what trains, draws many samples, starts processes or builds the site. What asks a
+# PostgreSQL server is marked as integration by tests/conftest.py.
+LONG := training tuning prediction hugging_face demo experiments docs fuzz statistical audit bounds/test_published_tables.py \
+	holdout/test_door_hypothesis.py holdout/test_multiplicative_weights.py mechanisms/test_private_patience.py test_cli_close.py test_examples.py \
 	test_benchmarks.py test_configs.py test_packaging.py test_readme.py report/test_browser.py \
 	service/test_page_browser.py service/test_api_schema.py
 check: lint

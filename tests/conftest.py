@@ -21,8 +21,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a core
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
+def asks_a_server(item):
+    """Whether a test needs the PostgreSQL server, by its own fixture or by that of all backends."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    fixtures = getattr(item, "fixturenames", ())
+    return "postgres" in fixtures or parameters.get("address") == "postgres"
+
+
 def pytest_collection_modifyitems(items):
-    """Start with the longest."""
+    """Mark what asks a server, and start with the longest."""
+    for item in filter(asks_a_server, items):
+        item.add_marker(pytest.mark.integration)
     items.sort(key=lambda item: item.get_closest_marker("integration") is None)
 
 

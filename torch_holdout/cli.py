@@ -13,7 +13,7 @@ import typer
 import torch_holdout
 from torch_holdout._shared.files import ledger_url, ledgers_here, writable
 from torch_holdout._shared.first_steps import EXIT_CODES, FIRST_STEPS
-from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
+from torch_holdout._shared.terminal import is_yes, plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
 from torch_holdout.service import commands
@@ -109,7 +109,7 @@ def demo(
 
     Example: torch-holdout demo --picture demo.png
 
-    The reports of both guarded runs go beside the picture. Without scikit-learn the digits are
+    The reports of both guarded runs go next to the picture. Without scikit-learn the digits are
     generated; without matplotlib a table is written.
     """
     with plainly():
@@ -134,15 +134,19 @@ def plan(
     ],
     size: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Examples in the holdout; else as many as are needed."),
+        typer.Option(metavar="N", help="Examples in the holdout; by default as many as needed."),
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Sealed runs, which show decisions and no values; else 1."),
+        typer.Option(
+            metavar="N", help="Sealed runs, which show decisions and no values; by default 1."
+        ),
     ] = None,
     budget: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Releases of values; else what size and tolerance allow."),
+        typer.Option(
+            metavar="N", help="Releases of values; by default as size and tolerance allow."
+        ),
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -224,11 +228,11 @@ def prices(
     name: AccountName = None,
     evaluations: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Evaluations of the next run; else as many as planned."),
+        typer.Option(metavar="N", help="Evaluations of the next run; by default as planned."),
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Patience of the next run; else bounds for any."),
+        typer.Option(metavar="N", help="Patience of the next run; by default bounds for any."),
     ] = None,
     failure: Failure = 0.05,
     as_json: AsJson = False,
@@ -254,7 +258,7 @@ def report(
     ledger: LedgerPlace,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The page; else report.html."),
+        typer.Option("--output", "-o", metavar="FILE", help="The page; by default report.html."),
     ] = None,
     name: AccountName = None,
     failure: Failure = 0.05,
@@ -343,7 +347,7 @@ def close(
         if words := before_closing(reading, exact=wanted, failure=failure):
             typer.echo(words, err=True)
             if not yes:
-                require_confirmation("Close it for good?")
+                require_confirmation("Close it for good? [y/N]", is_yes)
         closing = close_account(Ledger(url), account, exact=wanted, failure=failure)
     _print(str(closing), asdict(closing), as_json)
 

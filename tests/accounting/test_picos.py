@@ -30,7 +30,7 @@ def test_what_stored_rows_hold_can_never_change():
     assert steps_in_picos(math.inf, 1) is None
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_charges_of_released_versions_are_found_again(version):
     connection = sqlite3.connect(f"file:{ASSETS}/ledger_v{version}.db?immutable=1", uri=True)
     rows = connection.execute(

@@ -131,7 +131,7 @@ def test_a_lost_file_is_never_a_keep(holdout, path, tmp_path, damage):
         told = holdout.challenge("acc", wrong_on(2), query="much better")
     assert (told.kept, told.lost, told.price) == (None, True, 0.0)
     assert told.incumbent == told.query
-    assert "without a test; this is no keep, and nothing was said" in str(told)
+    assert "without a test; this does not count as a keep, and nothing was said" in str(told)
     assert holdout.challenge("acc", wrong_on(2), query="much better").lost  # and no warning
     assert holdout.challenge("acc", wrong_on(1), query="a little better").kept is False
     assert verify(f"sqlite:///{path}").findings == []

@@ -25,7 +25,7 @@ def stored(version):
     return texts
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_the_text_of_released_versions_comes_back_exactly(version):
     for text in stored(version):
         read = StoredRegistration.parse(text)

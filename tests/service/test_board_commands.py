@@ -124,7 +124,7 @@ class TestMistakes:
         vault, link = toml.parent / "vault.labels", toml.parent / "link"
         link.symlink_to(vault)
         vault.chmod(0o644)
-        for place, words in ((link, "something else"), (vault, "mode 644")):
+        for place, words in ((link, "not an ordinary file"), (vault, "mode 644")):
             found = call("close", toml, "--yes", "--vault", place)
             assert found.exit_code == 2
             assert words in found.stderr

@@ -85,12 +85,12 @@ class TestWhatIsRefused:
     def test_what_others_may_read(self, tmp_path, mode):
         config, _, place = parts(tmp_path)
         place.chmod(mode)
-        with pytest.raises(HoldoutError, match="others may use it"):
+        with pytest.raises(HoldoutError, match="other users may use it"):
             read_part(config, place)
         (tmp_path / "labels.npy").chmod(mode)
         for name in ("public.labels", "vault.labels"):
             (tmp_path / name).unlink()
-        with pytest.raises(HoldoutError, match="others may use it"):
+        with pytest.raises(HoldoutError, match="other users may use it"):
             cut_labels(config)
         assert not (tmp_path / "public.labels").exists()
 

@@ -81,7 +81,7 @@ def attacks(seed: int | None = None) -> tuple[Attack, Attack, int]:
 def _stop_early(
     console: Any, picture: Path, epochs: int, *, progress: bool
 ) -> tuple[list[Way], Path, dict[str, Any]]:
-    """Train three times, tell, and write the reports; return also what the ledgers said."""
+    """Train three times, print and report the results; return also what the ledgers said."""
     data = "Digits" if has_digits() else "Generated patterns in ten classes"
     console.print(
         "[bold]1. Early stopping, three ways[/bold]\n"
@@ -124,10 +124,10 @@ def _attack(console: Any) -> tuple[Attack, Attack, int]:
     )
     raw, guarded, unspent = attacks()
     console.print(
-        f"  a raw holdout says of the vote      {percent(raw.claimed)}\n"
-        f"  a guarded holdout says              {percent(guarded.claimed)}   "
+        f"  the vote, by a raw holdout          {percent(raw.claimed)}\n"
+        f"  the vote, by a guarded holdout      {percent(guarded.claimed)}   "
         f"({BUDGET - unspent} of {BUDGET} releases spent)\n"
-        f"  on fresh data it is                 {percent(guarded.fresh)}"
+        f"  the vote, on fresh data             {percent(guarded.fresh)}"
     )
     return raw, guarded, unspent
 

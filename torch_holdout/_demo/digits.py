@@ -44,7 +44,7 @@ def _real_digits() -> tuple[Tensor, Tensor]:
 
 
 def _generated_digits() -> tuple[Tensor, Tensor]:
-    """Return as many pictures of ten fixed patterns, each with noise of its own."""
+    """Return pictures of ten fixed patterns, each with its own noise, and their classes."""
     y = fixed_integers(CLASSES, (EXAMPLES,), seed=1)
     patterns = coin_flips((CLASSES, PIXELS), seed=2).float()
     noise = normal_numbers((EXAMPLES, PIXELS), seed=3)

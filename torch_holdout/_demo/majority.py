@@ -26,8 +26,8 @@ class Attack:
 
     Attributes:
         claimed: What was published of the final model.
-        fresh: What fresh data says of it.
-        held: What the raw holdout says of it, which no analyst sees: how far it was overfitted.
+        fresh: What fresh data says about it.
+        held: What the raw holdout says about it, which no analyst sees: how far it was overfitted.
     """
 
     claimed: float
@@ -94,7 +94,7 @@ def fresh_accuracy(predictions: Tensor, seed: int) -> float:
 def signs_of(answers: Tensor, count: int) -> Tensor:
     """Return -1, 0 or 1 for each of ``count`` questions: 0 where nothing was learned.
 
-    Where nothing at all was learned every direction is as good: all ones.
+    If nothing was learned, every direction is equally good: all ones.
 
     Example:
         >>> signs_of(torch.tensor([0.1, 0.0, -0.2]), 4), signs_of(torch.tensor([]), 2)

@@ -104,7 +104,7 @@ def _draw_curves(axes: Any, ways: Sequence[Way]) -> None:
 
 
 def _draw_claims(axes: Any, ways: Sequence[Way]) -> None:
-    """Draw what each way says of its chosen model, with what is certified, beside the truth."""
+    """Draw what each way says about its chosen model, what is certified, and the truth."""
     for place, way in enumerate(ways):
         colour, said, top = COLOURS[way.name], way.chosen.published, way.chosen.published
         if way.low is not None and way.high is not None:

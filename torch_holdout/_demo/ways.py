@@ -23,7 +23,7 @@ LOSS = "val_loss"
 @final
 @dataclass(frozen=True)
 class Epoch:
-    """What was published after an epoch, or after closing, beside the loss on fresh data."""
+    """What was published after an epoch, or after closing, with the loss on fresh data."""
 
     number: int
     published: float
@@ -35,7 +35,7 @@ class Epoch:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way to stop and to choose, and what it came to.
+    """One way to stop and to choose, and its result.
 
     Attributes:
         name: For the table.

@@ -1,4 +1,4 @@
-"""A dataset that was cut into parts once, and how a part tells it to a ledger.
+"""A dataset that was cut into parts once, and how a part reports its cut to a ledger.
 
 The cut is identified by the records of each part, not by seed and shares: the same seed on a
 dataset in another order, or with other groups, is another cut. Hashes of records stay in memory.

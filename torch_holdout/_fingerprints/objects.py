@@ -36,7 +36,7 @@ _COUNTS = range(7, 11)
 def digest(obj: Any) -> str:
     """Name a model, or whatever else decides the values, by its content: a query for ``ask``.
 
-    For models that are no torch modules: scikit-learn estimators and pipelines, LightGBM and
+    For models that are not torch modules: scikit-learn estimators and pipelines, LightGBM and
     XGBoost boosters, arrays, dictionaries and lists of parameters, text, bytes. A copy, a pickle
     read back and a fit repeated with the same seed and data have the same digest; another fit has
     another. Settings count too, also those that change no prediction (``n_jobs``). A module in it

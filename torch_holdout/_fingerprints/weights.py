@@ -177,7 +177,7 @@ def _is_fabric(model: nn.Module) -> bool:
 
 
 def _structure(model: nn.Module) -> Iterator[str]:
-    """Describe each module by name, class and settings, such as strides, as far as it tells."""
+    """Describe each module by name, class and settings, such as strides, where known."""
     for name, module in plain_modules(model):
         settings = without_addresses(module.extra_repr())
         yield f"{name} {_own_class(module).__qualname__} {settings} {_settings(module)}"

@@ -3,7 +3,7 @@
 EXIT_CODES = """\
 Exit codes: 0 done; 1 done, and the answer is no (verify found a problem, audit measured more than
 claimed, closing was not confirmed); 2 not done, and a sentence on stderr
-says why (arguments, files, ledgers); 130 stopped by Ctrl-C. submit has 3 to 6 besides, for loops:
+says why (arguments, files, ledgers); 130 stopped by Ctrl-C. submit also has 3 to 6, for loops:
 see submit --help."""
 
 FIRST_STEPS = """\

@@ -77,6 +77,6 @@ def old_name(module: str, name: str, moved: dict[str, str]) -> Any:
 
 def _renamed(old: str, module: str, name: str, depth: int = 3) -> Any:
     value = getattr(import_module(module), name)
-    text = f"{old} has moved and will go with the next release: use {module}.{name}."
+    text = f"{old} has moved; this path will be removed in the next release: use {module}.{name}."
     warnings.warn(text, DeprecationWarning, stacklevel=depth)
     return value

@@ -59,12 +59,12 @@ def why_not_private(found: os.stat_result) -> str:
 
     Example:
         >>> why_not_private(os.lstat("/"))
-        'it is something else'
+        'it is not an ordinary file'
     """
     if not stat.S_ISREG(found.st_mode):
-        return "it is something else"
+        return "it is not an ordinary file"
     if found.st_mode & 0o077:
-        return f"others may use it (mode {stat.S_IMODE(found.st_mode):o})"
+        return f"other users may use it (mode {stat.S_IMODE(found.st_mode):o})"
     if found.st_uid != os.geteuid():
         return "it belongs to another user"
     return "" if found.st_nlink == 1 else "it has a second name (a hard link)"

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -26,15 +26,20 @@ def plainly() -> Iterator[None]:
         typer.echo(f"torch-holdout: {warning.message}", err=True)
 
 
-def require_confirmation(question: str) -> None:
-    """Ask on a terminal, and exit with 1 unless the answer is yes; raise without a terminal."""
+def is_yes(answer: str) -> bool:
+    """Whether somebody has typed yes."""
+    return answer.lower() in ("y", "yes")
+
+
+def require_confirmation(question: str, confirms: Callable[[str], bool]) -> None:
+    """Ask on a terminal, and exit with 1 unless the answer confirms; raise without a terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise HoldoutError(
             "Expected --yes, because there is no terminal to ask on and closing cannot be undone. "
             "Nothing was closed."
         )
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)  # typer's prompt ends on stdout
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    typer.echo(f"{question} ", nl=False, err=True)  # typer's prompt ends on stdout
+    if not confirms(sys.stdin.readline().strip()):
         typer.echo("Nothing was closed.", err=True)
         raise typer.Exit(1)
 

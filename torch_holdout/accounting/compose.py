@@ -255,7 +255,7 @@ def _listed(charges: Iterable[Charge]) -> list[Charge]:
     """Return charges as a list; raise unless all of them are."""
     if not isinstance(charges, Sequence | Iterator):
         kind = type(charges).__name__
-        raise InvalidArgumentError(f"Expected `charges` to be a list of them, but got {kind}.")
+        raise InvalidArgumentError(f"Expected `charges` to be a list of charges, but got {kind}.")
     listed: list[Charge] = []
     for charge in charges:
         require_instance("charges", charge, Charge)
@@ -264,7 +264,7 @@ def _listed(charges: Iterable[Charge]) -> list[Charge]:
 
 
 def _exact(charged: list[Charge], delta: float) -> float:
-    """Compose as many mechanisms of the largest epsilon; exact when all are alike."""
+    """Compose mechanisms as if all had the largest epsilon; exact when all are alike."""
     if not charged or any(isinstance(charge, _WITHOUT_PURE) for charge in charged):
         return math.inf
     largest = max(charge.epsilon for charge in charged)

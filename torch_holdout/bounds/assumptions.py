@@ -9,7 +9,7 @@ from torch_holdout.bounds.certificate import ASSUMPTIONS
 def assumptions_about(
     groups: Mapping[str, int], others: int, batches: Mapping[str, int] | None = None
 ) -> tuple[str, ...]:
-    """Return the assumptions, for statistics whose units are groups and ``others`` beside them.
+    """Return the assumptions, for statistics whose units are groups and ``others`` next to them.
 
     ``groups`` has the number of groups by statistic, ``batches`` the size of logged batches.
 

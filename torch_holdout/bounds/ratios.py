@@ -173,7 +173,7 @@ class Quotient:
     def total(self, numerator: int, denominator: int, largest: int) -> int:
         """Return the whole number of ``largest`` parts of the range that is nearest to ``exact``.
 
-        What mechanisms and rules compare in the place of a sum of levels.
+        What mechanisms and rules compare in place of a sum of levels.
         """
         share = self.normalised(numerator, denominator, largest) * largest
         return math.floor(share + Fraction(1, 2))

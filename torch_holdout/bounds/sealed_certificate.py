@@ -39,7 +39,7 @@ def certify_sealed(
     failure: float,
     shown: str = SHOWN,
 ) -> Certificate:
-    """Certify every evaluation so far; without any, a first run of as many as are planned.
+    """Certify every evaluation so far; if there is none yet, those planned for the first run.
 
     ``quotients`` are those of the statistics that are ratios; ``shown`` says when the values can be
     seen. What runs have said never becomes less, so what others have said by now is at least what

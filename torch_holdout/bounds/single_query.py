@@ -131,7 +131,7 @@ def binomial_interval(successes: int, trials: int, bracket: float) -> tuple[floa
 
 
 def _binomial_low(successes: int, trials: int, bracket: float) -> float:
-    """Return a p for which P(X >= successes) is at most e^-c, the largest but for rounding.
+    """Return a p for which P(X >= successes) is at most e^-c, the largest up to rounding.
 
     The logarithm of the tail is concave in p, so Newton's steps from below stay below; a little
     shortened they do so in spite of rounding.

@@ -78,7 +78,7 @@ def record_mixture(rank: float, ones: int, zeros: int) -> float:
     Args:
         rank: The price of the whole sequence by the 1/r law.
         ones: How many of them were records.
-        zeros: How many were none.
+        zeros: How many were not.
 
     Example:
         >>> round(record_mixture(math.log(math.factorial(20)), 19, 0), 1)
@@ -124,7 +124,7 @@ def worst_record_price(rank: float, ones: int, zeros: int, compared: int, more: 
     Args:
         rank: The price of the bits so far by the 1/r law.
         ones: How many of them were records.
-        zeros: How many were none.
+        zeros: How many were not.
         compared: The number of runs compared for the next bit, 2 or more; one more for each later.
         more: How many bits come.
 

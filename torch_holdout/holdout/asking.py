@@ -122,6 +122,6 @@ def _by_name(name: str | Mapping[str, Any], values: Any) -> Mapping[str, Any]:
     if not isinstance(name, Mapping) or not name or values is not None:
         raise InvalidArgumentError(
             "Expected a statistic's name and its values, ask(name, values, query=...), or several "
-            "by name, ask({name: values}, query=...), but got others. Nothing was charged."
+            "by name, ask({name: values}, query=...), but got something else. Nothing was charged."
         )
     return name

@@ -21,7 +21,7 @@ class BoardAnswers:
     failure: float
 
     def answer(self, stored: StoredEvent, analyst: StoredAnalyst, *, repeated: bool) -> BoardAnswer:
-        """Return the answer of a submission, with its analyst's quota of now."""
+        """Return the answer of a submission, with its analyst's current quota."""
         event, said = stored.event, Said.of_event(stored.event)
         return BoardAnswer(
             submission=event.query or "",
@@ -60,7 +60,7 @@ class BoardAnswers:
         )
 
     def _results(self, said: Said, number: int, before: float) -> dict[str, Result]:
-        """Return what was told of each statistic: with a guess, what had to be beaten."""
+        """Return what was told about each statistic: with a guess, what had to be beaten."""
         statistics = self.terms.registered.statistics
         if said.outcome == "release":
             bracket = self.bracket(number, before)

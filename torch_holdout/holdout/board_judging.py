@@ -110,7 +110,7 @@ class Verdicts:
 
     @property
     def _untold(self) -> bool:
-        """Whether nothing was ever told of the rows that are judged."""
+        """Whether nothing was ever told about the rows that are judged."""
         return self.registration.vault_size > 0 or self.terms.feedback.mode == "sealed"
 
     @property
@@ -244,7 +244,7 @@ def entries_of(
     """Return the finalists with their events; raise if one was never submitted."""
     if not finalists or set(finalists) != set(analysts):
         raise InvalidArgumentError(
-            "Expected at least one finalist, and for each of them the analyst whose it is."
+            "Expected at least one finalist, and for each of them the analyst who submitted it."
         )
     entries = []
     for query in sorted(finalists):

@@ -65,7 +65,7 @@ class BoardAnswer:
         position: Its number among all submissions of the board, from 1.
         kind: What was said; ``"repeat"`` for one that was asked before.
         source: What was said the first time.
-        better: Whether it was better: a release, or kept. None where nothing is said of that.
+        better: Whether it was better: a release, or kept. None where nothing is said about that.
         results: By statistic, what was told.
         quota: What is left to the analyst, now.
         chain: The head of the board's chain after it.

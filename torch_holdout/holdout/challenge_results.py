@@ -13,7 +13,7 @@ from torch_holdout.ledger.symbols import Symbol
 @final
 @dataclass(frozen=True, kw_only=True)
 class Challenge:
-    """Whether a challenger was kept in the place of the incumbent; all that is ever said of it.
+    """Whether a challenger was kept in place of the incumbent; all that is ever said about it.
 
     Attributes:
         kept: True: it is the incumbent now. False: the old one stays. None: nothing was compared,
@@ -63,7 +63,7 @@ class Challenge:
         if self.lost:
             return (
                 f"the values of the incumbent are lost, so {self.query} is the new incumbent "
-                f"without a test; this is no keep, and nothing was said"
+                f"without a test; this does not count as a keep, and nothing was said"
             )
         if self.kept is None:
             return f"{self.query} is the first, so it is the incumbent; nothing was said"
@@ -86,7 +86,7 @@ class Challenge:
 
 
 def challenge_of(stored: StoredChallenge, *, repeated: bool) -> Challenge:
-    """Return what is said of a challenge."""
+    """Return what is said about a challenge."""
     return Challenge(
         kept=stored.kept,
         number=stored.number,
@@ -103,6 +103,6 @@ def challenge_of(stored: StoredChallenge, *, repeated: bool) -> Challenge:
 
 
 def said_challenges(symbols: Iterable[Symbol]) -> tuple[Challenge, ...]:
-    """Return what an account has said of its challenges, oldest first."""
+    """Return what an account has said about its challenges, oldest first."""
     own = [symbol for symbol in symbols if symbol.kind == "challenge"]
     return tuple(challenge_of(stored, repeated=False) for stored in challenges_of(own))

@@ -92,7 +92,7 @@ class Closing:
         runs: Its sealed runs.
         values: All values, by run, evaluation and statistic.
         modes: Which direction is better, by statistic.
-        challenges: Who was kept in the place of whom, as it was said then.
+        challenges: Who was kept in place of whom, as it was said then.
         assumptions: What must be true.
         seeded: Whether noise came from a test seed.
 
@@ -253,7 +253,7 @@ def _keeps(challenges: Sequence[Challenge]) -> str:
         return f"{made}; no single keep is certified"
     confidence = confidence_text(KEEP_FAILURE)
     which = "" if len(certified) == len(tested) else " of the certified ones"
-    return f"{made}; with {confidence} confidence, a statement of its own, none{which} falsely"
+    return f"{made}; with {confidence} confidence, stated apart, none{which} was kept falsely"
 
 
 def _place(value: ClosedValue) -> str:

@@ -172,7 +172,7 @@ class ReusableHoldout(Asking, SealedDoor, PublicFacts):
         Args:
             name: The statistic.
             role: ``"holdout"``, or ``"guess"`` for training examples. A guess is published as it
-                is, so the door takes neither in the place of the other.
+                is, so the door takes neither in place of the other.
             rank: This process's rank.
             world: Number of ranks; their samplers may pad, each example is counted once.
         """

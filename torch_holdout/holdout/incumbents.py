@@ -201,7 +201,7 @@ def incumbents_of(
 def folder_of(address: str, account: str, folder: Folder) -> Path | None:
     """Return the folder of an account's incumbents; None for memory. Nothing is made yet.
 
-    Beside an SQLite ledger there is one by default. Machines that share a PostgreSQL ledger need a
+    Next to an SQLite ledger there is one by default. Machines that share a PostgreSQL ledger need a
     folder that all of them see, so it must be given.
     """
     if folder is not None:

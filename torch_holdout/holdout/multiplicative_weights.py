@@ -28,7 +28,7 @@ class MultiplicativeWeights:
     answer is returned, free. Otherwise the noisy answer is released and the hypothesis is moved
     towards it by a factor :math:`e^{\eta\,q(x)}`. With :math:`\eta = 4e`, e the error that was
     found, its divergence from the histogram falls by at least :math:`2e^2` (Hoeffding's lemma), so
-    but for noise at most :math:`\ln|X|/(2T^2)` releases teach it all the threshold can tell.
+    except for noise, at most :math:`\ln|X|/(2T^2)` releases teach it all the threshold can tell.
 
     Guarantee:
         That of ``SparseVector``: :math:`2/(n\sigma)` per release, replacing one example; updates

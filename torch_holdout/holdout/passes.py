@@ -86,7 +86,7 @@ class OpenedRun:
         return self._new(sums, new, number or run.evaluations + 1, query, step)
 
     def recall(self, sums: Mapping[str, Sums], query: str) -> Passed:
-        """Say again what was said of weights that this run has evaluated; record nothing."""
+        """Repeat what was said about weights that this run has evaluated; record nothing."""
         seen = self.runs.evaluations_of(self.run.run, query)
         known = {name for event in seen for name in event.content["sums"]}
         if not set(sums) <= known:
@@ -174,7 +174,7 @@ class OpenedRun:
         return Passed(Evaluation(number, passes, verdict.stops), verdict.better)
 
     def _again(self, event: Event) -> Passed:
-        """Say again what was said of a pass."""
+        """Repeat what was said about a pass."""
         run = self.run
         passes = event.passes or run.passes
         number = event.evaluation or 0

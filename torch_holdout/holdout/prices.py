@@ -105,7 +105,7 @@ class Price:
 _WORDS = {
     "nothing": "nothing (a run without stop=)",
     "record": "run.record(), and it is one",
-    "no record": "run.record(), and it is none",
+    "no record": "run.record(), and it is not one",
     "winner": "holdout.winner() after it",
     "stopped": "stop=: stopped by patience at pass {:,}",
     "ended": "stop=: ended by hand at pass {:,}, with its best",

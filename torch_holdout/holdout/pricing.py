@@ -132,7 +132,7 @@ class SealedPricing:
         return self._worth(lowest, self._evaluations, self._said.by_others(None))
 
     def _last(self, between: float, evaluation: int | None = None) -> HalfWidths:
-        """Return what the last run of the budget is worth, after so many more nats."""
+        """Return what the last run of the budget is worth, after that many more nats."""
         highest = self._share(range(self.summary.budget, 0, -1))
         said = self._said.by_others(None) + between
         return self._worth(highest, evaluation or self._evaluations, said)

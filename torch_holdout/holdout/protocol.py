@@ -33,7 +33,7 @@ class Door(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the holdout."""
 
     @property
     def size(self) -> int:
@@ -53,7 +53,7 @@ class Door(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it is, without a password."""
+        """The address of its ledger or board, without a password."""
 
     @property
     def account(self) -> str:

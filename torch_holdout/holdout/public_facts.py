@@ -1,4 +1,4 @@
-"""What a holdout tells of itself at no charge: it follows from the transcript."""
+"""What a holdout tells about itself at no charge: it follows from the transcript."""
 
 from torch_holdout.bounds.certificate import Certificate, Interval
 from torch_holdout.holdout.prices import Prices

@@ -323,7 +323,7 @@ def own_interval(
     if given.account not in (None, public_mark(account)):
         raise InvalidArgumentError(
             "Expected an answer of this holdout's account, but this one was given by another "
-            "account, whose width and history are others. Ask the holdout that gave it."
+            "account, whose width and history differ. Ask the holdout that gave it."
         )
     found = ledger.answer(account, given.position) if isinstance(given.position, int) else None
     if found is None or found[1].value != given.value:

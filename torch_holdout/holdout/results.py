@@ -87,7 +87,7 @@ class RunStatus:
 
     @property
     def decision(self) -> str:
-        """How it stands, in words."""
+        """The state of the run, in words."""
         if self.state == "open" and self.closed:
             return "never ended"
         at = f" by patience at pass {self.passes:,}" if self.state == "stopped" else ""
@@ -220,7 +220,7 @@ class Status:
         """Say what about the data is not detected."""
         if not self.renaming_detected:
             split = "; a new split is, by the guard" if self.split_detected else ""
-            undetected = "renaming is not detected, nor another cut of the data"
+            undetected = "neither renaming nor another cut of the data is detected"
             return [f"  {undetected}: pass fingerprint=th.fingerprint(dataset){split}"]
         if not self.split_detected:
             return ["  parts of the data are not detected: open it once with its fingerprint"]

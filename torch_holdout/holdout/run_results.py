@@ -11,7 +11,7 @@ from torch_holdout.mechanisms.sealed import Sealed
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """What a run says of one evaluation: which it was, and whether the run stops here.
+    """What a run says about one evaluation: which it was, and whether the run stops here.
 
     Attributes:
         number: The evaluation's number in the run, from 1; the same weights keep theirs.
@@ -36,7 +36,7 @@ class Outcome:
     """How a run ended; all that it says before closing.
 
     Attributes:
-        best_evaluation: The number of its best evaluation; None if nothing is said of it.
+        best_evaluation: The number of its best evaluation; None if nothing is said about it.
         stopped_at: The pass at which patience stopped it; None if it was ended otherwise.
         reason: ``"patience"``, ``"ended"`` or ``"given up"``.
         evaluations: How many different weights were evaluated.

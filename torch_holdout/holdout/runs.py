@@ -129,7 +129,7 @@ class TrialRun:
         return run if run in self._earlier or run in self.runs else None
 
     def took(self, run: str, evaluation: int) -> None:
-        """Note that a run was evaluated: an earlier one, or one in the place of all of them."""
+        """Note that a run was evaluated: an earlier one, or one in place of all of them."""
         self._evaluated = (run, evaluation)
         if run not in self.runs:
             self.runs.append(run)

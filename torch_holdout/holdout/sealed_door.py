@@ -93,7 +93,7 @@ class SealedDoor(RegisteredHoldout):
                 claims nothing for a single keep, and pays the same bits.
             margin: For ``rule="margin"``, in the statistic's units.
             folder: Where the incumbent's values are kept (0600), to pair the next ones with; None:
-                beside an SQLite ledger, in memory for ``memory://``. If they are lost, the next
+                next to an SQLite ledger, in memory for ``memory://``. If they are lost, the next
                 challenger is the new incumbent without a test.
         """
         return challenge(

@@ -134,6 +134,6 @@ def _nothing_to_compare(statistic: str | None) -> HoldoutError:
 def _is_private(name: str) -> HoldoutError:
     return InvalidArgumentError(
         f"Expected a sealed holdout without noise, but {name!r} has epsilon=: comparing its runs "
-        f"exactly would tell what the noise protects. Close it to see what the runs have said. "
+        f"exactly would reveal what the noise protects. Close it to see what the runs have said. "
         f"Nothing was charged."
     )

@@ -116,7 +116,7 @@ class Mechanism(ABC):
         currency: What charges are counted in: epsilon, or rho (zero-concentrated) for noise that
             has no pure epsilon.
         compares: Whether guesses are compared, in rounds with a secret threshold each.
-        guess_rule: What a returned guess says of the holdout: ``"both"``, it is near;
+        guess_rule: What a returned guess says about the holdout: ``"both"``, it is near;
             ``"improvement"``, it is not much better; None, there are no guesses.
         grid_guess: Whether the caller's guess is rounded to the grid before it is used.
         fixes_statistics: Whether no statistic may be added after the first query.
@@ -210,7 +210,7 @@ class Mechanism(ABC):
         return 0.0 if math.isinf(step) else resolution / step
 
     def guess_distance(self) -> float:
-        """Return how far a returned guess may be from the holdout but for noise."""
+        """Return how far a returned guess may be from the holdout, apart from noise."""
         raise HoldoutError(
             f"No certificate is known for {type(self).__name__}: it does not say how far its "
             f"guesses may be off. Define its guess_distance()."

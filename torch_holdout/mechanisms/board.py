@@ -1,4 +1,4 @@
-"""What a board tells of a submission; registered, and compared when it is opened again."""
+"""What a board tells about a submission; registered, and compared when it is opened again."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, final

@@ -99,7 +99,7 @@ def explain_values(plan: Plan, setting: Setting) -> str:
     vault = int(VAULT * plan.size)
     if vault:
         sentences.append(
-            f"For one final number keep a vault besides: {vault:,} more examples that nothing "
+            f"For one final number also keep a vault: {vault:,} more examples that nothing "
             f"reads until the end are within {up(hoeffding(vault, claim.failure))}, once."
         )
     return "\n".join(sentences)

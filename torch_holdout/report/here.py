@@ -1,4 +1,4 @@
-"""What ``torch-holdout`` alone says of a folder: its ledgers, their budgets, what is next."""
+"""What ``torch-holdout`` alone says about a folder: its ledgers, their budgets, what is next."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ MOST = 5  # ledgers that are opened; the others are counted
 def folder_content(files: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Return what the ledgers among some files hold, the one written last first.
 
-    Files that are no ledgers, or cannot be read, are left out of the text. Nothing is charged.
+    Files that are not ledgers, or cannot be read, are left out of the text. Nothing is charged.
 
     Example:
         >>> folder_content([])

@@ -12,7 +12,7 @@ from torch_holdout.report.wording import cost_text, delta_text, distance_text, j
 
 HELP = (
     "A larger holdout, fewer releases, or a part of the data that is opened only once would "
-    "certify more; more noise seldom would."
+    "certify more; more noise rarely would."
 )
 
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def environment(package: str) -> "Environment":
-    """Return an environment for the templates beside a package's code.
+    """Return an environment for the templates next to a package's code.
 
     Example:
         >>> environment("torch_holdout.report").from_string("{{ name }}").render(name="<b>")

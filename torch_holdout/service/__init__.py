@@ -1,1 +1,4 @@
-"""The holdout service: the data's owner answers predictions from a process of its own."""
+"""The holdout service: predictions are answered from the process of the data's owner.
+
+HTTP, files and commands belong here; what a board answers and charges is ``holdout/``'s.
+"""

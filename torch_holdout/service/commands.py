@@ -1,6 +1,5 @@
 """The commands of the holdout service; what they need is imported when they run."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from torch_holdout._shared.files import writable
-from torch_holdout._shared.terminal import plainly, print_json
+from torch_holdout._shared.terminal import plainly, print_json, require_confirmation
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
-from torch_holdout.service.serve_command import serve
+from torch_holdout.service.serve_command import installed, serve
 from torch_holdout.service.submit_command import submit
 
 if TYPE_CHECKING:
@@ -46,13 +45,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _configured(path: Path) -> "BoardConfig":
-    try:
+    with installed():
         from torch_holdout.service.server.config import read_config
-    except ImportError as error:
-        missing = error.name or "a package"
-        raise HoldoutError(
-            f"Expected {missing} to be installed for a board: pip install 'torch-holdout[service]'"
-        ) from None
     return read_config(path)
 
 
@@ -65,20 +59,21 @@ def _print(text: str, content: dict[str, Any], as_json: bool) -> None:
 
 @board.command()
 def plan(
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows with labels, of both parts.")],
+    rows: Annotated[int, typer.Option(metavar="N", help="Labelled rows, both parts together.")],
     teams: Annotated[int, typer.Option(metavar="N", help="How many teams.")],
-    submissions: Annotated[int, typer.Option(metavar="N", help="Of each team, in all.")],
+    submissions: Annotated[int, typer.Option(metavar="N", help="Submissions of each team in all.")],
     public: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the rows that gives feedback.")
+        float, typer.Option(metavar="SHARE", help="Share of the rows that give feedback.")
     ] = 0.3,
     finalists: Annotated[
         int, typer.Option(metavar="N", help="Submissions of each team that the vault judges.")
     ] = 2,
     releases: Annotated[
-        int | None, typer.Option(metavar="N", help="Values told to each team; else as usual.")
+        int | None,
+        typer.Option(metavar="N", help="Values told to each team; by default the usual number."),
     ] = None,
     step: Annotated[
-        float, typer.Option(metavar="NUMBER", help="How much better a value that is told must be.")
+        float, typer.Option(metavar="NUMBER", help="Smallest improvement that is told.")
     ] = 0.01,
     failure: Annotated[
         float, typer.Option(metavar="NUMBER", help="Probability that a certificate does not hold.")
@@ -148,7 +143,7 @@ def add_team(
     name: TeamName,
     submissions: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Its submissions in all; else as configured."),
+        typer.Option(min=1, metavar="N", help="Its submissions in all; by default as configured."),
     ] = None,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -263,7 +258,9 @@ def close(
     config: ConfigPlace,
     vault: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The vault's labels; else vault.labels, if it is here."),
+        typer.Option(
+            metavar="FILE", help="The vault's labels; by default vault.labels in this folder."
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before closing.")] = False,
     as_json: AsJson = False,
@@ -283,23 +280,11 @@ def close(
 
         require_closable(read, vault)
         if not yes:
-            _require_name(read.board.name)
+            question = f"Closing cannot be undone. Type the board's name ({read.board.name}):"
+            require_confirmation(question, lambda typed: typed == read.board.name)
         results = close_board(read, vault)
         text = results_text(read, results)
     _print(text, results, as_json)
-
-
-def _require_name(name: str) -> None:
-    """Ask for the board's name on a terminal; exit with 1 unless it is typed."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise HoldoutError(
-            "Expected --yes, because there is no terminal to ask on and closing cannot be undone. "
-            "Nothing was closed."
-        )
-    typer.echo(f"Closing cannot be undone. Type the board's name ({name}): ", nl=False, err=True)
-    if sys.stdin.readline().strip() != name:
-        typer.echo("Nothing was closed.", err=True)
-        raise typer.Exit(1)
 
 
 def _kept(token: str, place: Path | None) -> str:

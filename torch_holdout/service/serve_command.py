@@ -1,6 +1,8 @@
 """``torch-holdout serve``: a board on the network."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,18 @@ import typer
 
 from torch_holdout._shared.terminal import plainly
 from torch_holdout.errors import HoldoutError
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Import the server inside the block; a package that is missing is named in a sentence."""
+    try:
+        yield
+    except ImportError as error:
+        raise HoldoutError(
+            f"Expected {error.name or 'a package'} to be installed for a board: "
+            f"pip install 'torch-holdout[service]'"
+        ) from None
 
 
 def serve(
@@ -28,18 +42,13 @@ def serve(
     and ends; teams send again what was not answered, at no charge.
     """
     with plainly():
-        try:
+        with installed():
             from torch_holdout.service.server.run import serve as run
-        except ImportError as error:
-            raise HoldoutError(
-                f"Expected {error.name or 'a package'} to be installed for a board: "
-                f"pip install 'torch-holdout[service]'"
-            ) from None
         run(config, announce=_say_json if as_json else _say)
 
 
 def _say(page: str, admin: str) -> None:
-    """Print at once: whoever started the server waits for these lines."""
+    """Print at once: the process that started the server waits for these lines."""
     print(f"Serving {page}\nHealth and metrics on {admin}", flush=True)
 
 

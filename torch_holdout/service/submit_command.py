@@ -61,20 +61,20 @@ def submit(
     board: Annotated[str, typer.Option("--board", metavar="URL", help="The board's page.")],
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Holds the token; else TORCH_HOLDOUT_TOKEN is it."),
+        typer.Option(metavar="FILE", help="File with the token; by default TORCH_HOLDOUT_TOKEN."),
     ] = None,
     final: Annotated[
-        bool, typer.Option("--final", help="Name it a finalist: the vault judges those.")
+        bool, typer.Option("--final", help="Name it a finalist, to be judged on the vault.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check the file against the board's layout.")
     ] = False,
     wait: Annotated[
         float,
-        typer.Option(min=0, max=86_400, metavar="SECONDS", help="How long it tries to connect."),
+        typer.Option(min=0, max=86_400, metavar="SECONDS", help="How long to try to connect."),
     ] = 60.0,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what the board sent, and nothing else.")
+        bool, typer.Option("--json", help="Print only what the board sent.")
     ] = False,
 ) -> None:
     """Submit predictions to a board; the same again is free.

@@ -59,7 +59,7 @@ def as_tensor(values: object, missing: float | bool = math.nan) -> Tensor:
 
 
 def is_array(value: object) -> bool:
-    """Whether it is an array with at least one dimension, by its protocol; a list is none.
+    """Whether it is an array with at least one dimension, by its protocol; a list is not one.
 
     Example:
         >>> is_array(np.zeros(3)), is_array(np.float64(1.0)), is_array([1.0])

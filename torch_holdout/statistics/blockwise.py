@@ -58,7 +58,7 @@ class Blockwise(Statistic):
         count k units, not n. It certifies the *expected metric on a block of n/k examples*, which
         for metrics like AUROC is a little different from the metric on everything. With 50 blocks
         even the first release is certified to +-0.23 only (+-0.37 after 50 guesses), and to less
-        with noise: use as many blocks as the metric bears.
+        with noise: use as many blocks as the metric tolerates.
 
     The order of the examples must be the same in every pass and must not depend on their content
     (no shuffling, no sorting by length), and the metric must not draw random numbers. Rows that

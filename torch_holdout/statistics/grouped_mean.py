@@ -37,7 +37,7 @@ class GroupedMean(BoundedMean):
         and the mean by at most :math:`(\text{high} - \text{low})/G` for G groups. The certificate
         holds if the *groups* are independent; rows of one may depend on each other in any way. It
         is about the mean over groups: each counts once, however many rows it has. With private
-        noise, neighbouring holdouts differ in one whole group; beside a mean of rows in the same
+        noise, neighbouring holdouts differ in one whole group; with a mean of rows in the same
         account, in one row.
 
     Args:

@@ -21,7 +21,7 @@ from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.statistics.rows import Column, Listed, device_of, made_up_rows
 from torch_holdout.statistics.undefined import heard_warnings
 
-# Errors of code, not of values. A ValueError may be about the values and is no reason to refuse.
+# Errors of code, not of values. A ValueError may be about the values and is not a reason to refuse.
 _NOT_ABOUT_VALUES = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
 _MOST_ROWS = 256
 _SEVERAL = "gave several"

@@ -1,4 +1,4 @@
-"""Rows of any kind beside tensors: text, dictionaries of tensors, lists of these.
+"""Rows of any kind besides tensors: text, dictionaries of tensors, lists of these.
 
 Of a row only its layout is looked at, never a value or how many parts it has: those are data.
 """

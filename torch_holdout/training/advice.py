@@ -12,7 +12,7 @@ _STEP = """Return per-example values instead; the guard averages, guards and log
 -        self.log({key}, loss)
 +        return {{{key}: F.cross_entropy(self(x), y, reduction="none")}}"""
 _HOOK = """Drop it here, and return its per-example values from the step (a metric such as AUROC,
-which is no mean of examples, is a `th.Blockwise` statistic):
+which is not a mean of examples, is a `th.Blockwise` statistic):
      def {hook}(self, ...):
 -        self.log({key}, ...)
      def {step}(self, batch, batch_idx):

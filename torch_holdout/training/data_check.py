@@ -182,7 +182,7 @@ class DataCheck:
 
 
 def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> None:
-    """Raise if a dataset is not the account's own; let an account that knows none keep it."""
+    """Raise if a dataset is not the account's own; let an account without known data keep it."""
     known = known_data(holdout, reading.hashes)
     common = known.common
     if not reading.whole:

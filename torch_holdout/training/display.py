@@ -1,4 +1,4 @@
-"""Names in the logs beside a sealed holdout: which may be watched, and which stay free."""
+"""Names in the logs next to a sealed holdout: which may be watched, and which stay free."""
 
 import logging
 from collections.abc import Iterable

@@ -21,7 +21,7 @@ from torch_holdout.training.loaders import HoldoutLoader
 class Evaluation:
     """A pass over the holdout; only the door's answers can be read from it.
 
-    ``version`` names whatever else than the model decides the values; ``loader`` tells how many
+    ``version`` names whatever decides the values besides the model; ``loader`` tells how many
     examples a batch has; ``confirmed`` is called with the model where its weights are looked at for
     the second time, so that it sees those that were evaluated; ``step`` names the code that makes
     the values.

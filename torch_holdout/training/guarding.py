@@ -1,4 +1,4 @@
-"""What others know of a guard, whichever trainer it belongs to: Lightning's or Hugging Face's."""
+"""What others know about a guard of either trainer: Lightning's or Hugging Face's."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

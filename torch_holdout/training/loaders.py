@@ -93,7 +93,7 @@ class HoldoutLoader:
         if rows is None or values in rows:
             return
         examples = rows[-1]
-        # A count that is no multiple may be a value: how many examples passed a filter.
+        # A count that is not a multiple may be a value: how many examples passed a filter.
         times, rest = divmod(values, examples) if examples else (0, 1)
         number = f"{times} values for each example" if times > 1 and not rest else "another number"
         raise PartialPassError(

@@ -150,7 +150,7 @@ class LoggedStep:
             return int(size)
         raise PartialPassError(
             f"Expected {name!r} to be logged with the number of examples of its batch, but "
-            f"{'what Lightning infers' if given is None else 'batch_size='} is another number than "
+            f"{'what Lightning infers' if given is None else 'batch_size='} differs from "
             f"the loader's. Write self.log({name!r}, ..., batch_size=len(y)). {_FREE}"
         )
 

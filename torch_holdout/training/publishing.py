@@ -68,7 +68,7 @@ def publish(
         prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
     left = budget_left(answers)
     if prog_bar:
-        # First and short: bars cut what does not fit in a line. It is no second key elsewhere.
+        # First and short: bars cut what does not fit in a line. Elsewhere it is not a second key.
         trainer.progress_bar_metrics[short] = left
     for name, answer in answers.items():
         send(session, name, last.get(name, math.nan), bar=prog_bar)

@@ -59,7 +59,7 @@ def require_sealed_arguments(
             what = "stop" if stop is not None else "keep"
             raise InvalidArgumentError(
                 f"Expected {what}= for a sealed holdout only, but {holdout.name!r} answers with "
-                f"values, which EarlyStopping and ModelCheckpoint read as ever. Leave it out, or "
+                f"values, which EarlyStopping and ModelCheckpoint read as usual. Leave it out, or "
                 f"make the holdout with mechanism=th.Sealed(evaluations=...)."
             )
         return

@@ -1,4 +1,4 @@
-"""A holdout in Hugging Face's Trainer: evaluations go through the door."""
+"""A holdout in Hugging Face's Trainer. What all trainers share is in ``training/``."""
 
 try:
     import accelerate as _accelerate

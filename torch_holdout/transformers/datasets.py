@@ -78,7 +78,7 @@ class HoldoutData:
         self._checked = [train]
 
     def require_apart(self, dataset: Any, what: str) -> None:
-        """Raise if a dataset that ``what`` evaluates as ever has records of the holdout's."""
+        """Raise if a dataset that ``what`` evaluates as usual has records of the holdout's."""
         if self.is_own(dataset):
             raise _raw(self._holdout, what, "its dataset is the holdout's")
         self.check()

@@ -77,7 +77,7 @@ def holdout_key(eval_dataset: Any, public_eval: Sequence[str]) -> str | None:
     if len(guarded) != 1 or unknown:
         raise InvalidArgumentError(
             f"Expected one of the evaluation sets {list(eval_dataset)} to be the holdout and the "
-            f"others in `public_eval`, but that leaves {guarded}, and {unknown} are no sets. "
+            f"others in `public_eval`, but that leaves {guarded}, and {unknown} are not sets. "
             f"Name those that hold no record of the holdout's: public_eval="
             f"{tuple(list(eval_dataset)[1:])}. {_FREE}"
         )
@@ -110,8 +110,8 @@ def require_no_metrics(trainer: Any, has_public: bool) -> None:
             f"+    def values(p):  # tensors of one batch\n"
             f'+        return {{"accuracy": p.predictions.argmax(-1) == p.label_ids}}\n'
             f"+    HoldoutTrainer(..., values=values)\n"
-            f"A metric that is no mean over examples (F1, AUROC) is a th.Blockwise statistic. For "
-            f"sets in `public_eval`, compute_metrics works as ever. {_FREE}"
+            f"A metric that is not a mean over examples (F1, AUROC) is a th.Blockwise statistic. "
+            f"For sets in `public_eval`, compute_metrics works as usual. {_FREE}"
         )
     if "loss" in trainer.args.include_for_metrics:
         raise InvalidArgumentError(

@@ -17,7 +17,7 @@ def add_state_callback(
 ) -> None:
     """Put a callback first that keeps the guard's state, and tells it when training begins.
 
-    The ``Trainer`` may make the callback anew from a checkpoint, without arguments: so the class
+    The ``Trainer`` may make the callback again from a checkpoint, without arguments: so the class
     knows the guard.
     """
 

@@ -34,7 +34,7 @@ class HoldoutTrainer(Trainer):
 
     Guarantee:
         Nothing of a pass becomes a Python number, an array or an ``EvalPrediction`` of the whole
-        set; what code of one's own keeps, reads or writes of the first batch is refused by name.
+        set; what your code keeps, reads or writes of the first batch is refused by name.
 
     Args:
         *args: As for the ``Trainer``.
@@ -51,12 +51,12 @@ class HoldoutTrainer(Trainer):
         keep: For a sealed holdout: a folder for files of weights; None: copies in memory, and one
             file below ``output_dir``.
         restore: Whether the best weights of a sealed run are put back.
-        public_eval: Keys of ``eval_dataset`` without records of the holdout's, evaluated as ever.
+        public_eval: Keys of ``eval_dataset`` without records of the holdout's, evaluated as usual.
         guess_dataset: Training examples for a mechanism that compares with the training value,
             e.g. ``th.fixed_subset(train_set, 1000, seed=0)``; a list for several estimation sets.
         on_exhausted: ``"stop"`` training, ``"freeze"`` (go on; the last answer is repeated, marked
             stale), or ``"raise"``.
-        unguarded: What happens to whatever code of one's own logs or keeps during a pass:
+        unguarded: What happens to whatever your code logs or keeps during a pass:
             ``"raise"``, or ``"drop"`` it with a warning.
         public: Keys that may be logged during a pass, attributes that may keep values, functions
             that may read them.
@@ -148,7 +148,7 @@ class HoldoutTrainer(Trainer):
         metric_key_prefix: str = "eval",
         **kwargs: Any,
     ) -> dict[str, float]:
-        """Ask the holdout; another dataset is evaluated as ever, unless it has its records."""
+        """Ask the holdout; other datasets are evaluated as usual, unless they have its records."""
         with self.holdout_guard.routed(eval_dataset):
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **kwargs)
 
@@ -201,7 +201,7 @@ class HoldoutTrainer(Trainer):
 
         Every evaluation of every trial asks the holdout. Without ``compute_objective`` the
         ``Trainer``'s own is used (the loss if it is the only statistic, else the sum of the
-        others), which does not see the counts that are published beside the values.
+        others), which does not see the counts that are published with the values.
         """
         self.holdout_guard.require_values("hyperparameter_search()")
         objective = _objective if compute_objective is None else compute_objective

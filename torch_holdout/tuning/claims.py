@@ -109,7 +109,7 @@ class Claim:
 def points_here(answer: Answer, holdout: ReusableHoldout, statistic: str) -> bool:
     """Whether an answer is a release of this account's ledger, so that a trial may be named by it.
 
-    An answer of another account or statistic is refused: it says nothing of a model that this
+    An answer of another account or statistic is refused: it says nothing about a model that this
     account was asked about. One that does not say whose it is (made by hand, or unpickled from
     version 0.1.0) is looked up.
 

@@ -1,4 +1,4 @@
-"""What a closed holdout says of a sweep: the ranking of its trials, and the Pareto front."""
+"""What a closed holdout says about a sweep: the ranking of its trials, and the Pareto front."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -167,7 +167,7 @@ class ClosedSweep:
         """Return the evaluations that no other beats: as good in all objectives, better in one.
 
         Args:
-            statistics: The sealed statistic of each objective; None for one that is no statistic
+            statistics: The sealed statistic of each objective; None for one that is not a statistic
                 of the holdout (size, latency): its value is what the trial told.
             told: By trial, the values it told, one for each objective.
             maximised: Whether more is better, by objective.

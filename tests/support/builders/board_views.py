@@ -41,7 +41,7 @@ def view(rows, certified=True, **more):
         "Now: 3,000 rows; the intervals hold together with 95 % confidence.",
         "At closing: 7,000 rows that nobody was told anything about; with 95 % confidence each "
         "of 100 lies within \u00b1.021 at worst.",
-        "All accounts count together: whoever has two has gained nothing certified.",
+        "All accounts count together: having two of them gains nothing that is certified.",
     )
     return View(
         facts=own, state=own["state"], position=own["position"], chain=own["chain"],

@@ -1,4 +1,4 @@
-"""The team's side of a board: predictions go out over HTTP, certified answers come back."""
+"""The team's side of a board: predictions go out over HTTP, answers come back; no labels here."""
 
 from torch_holdout.service.client.answers import BoardStatus as BoardStatus
 from torch_holdout.service.client.answers import PublicStatistic as PublicStatistic

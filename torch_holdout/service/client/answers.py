@@ -38,9 +38,9 @@ class RemoteAnswer:
         kind: ``"release"`` or ``"guess"`` (a Ladder or a record), ``"kept"``, ``"reverted"`` or
             ``"first"`` (a gate), ``"sealed"``, or ``"repeat"`` of an earlier answer, which is free.
         better: Whether it was better, or kept; None where the board does not say.
-        value: What was told of the first statistic, in its own units; None if nothing was.
+        value: What was told about the first statistic, in its own units; None if nothing was.
         interval: Where the population's value lies; None where nothing is certified.
-        values: What was told of every statistic.
+        values: What was told about every statistic.
         quota: What the team may still ask.
         position: The number of the answer in the board's ledger.
         chain: The head of the ledger's chain there: keep both, and a board that was set back can be
@@ -178,7 +178,7 @@ def answer_from(content: Any, first: str) -> RemoteAnswer:
 
 
 def status_from(content: Any, own: Any = None) -> BoardStatus:
-    """Read a board's facts, and what ``/v1/me`` says of the token."""
+    """Read a board's facts, and what ``/v1/me`` says about the token."""
 
     def read() -> BoardStatus:
         statistics = {

@@ -27,7 +27,7 @@ _LONGEST_WAIT = 86_400.0
 def remote(url: str, token: str | None = None, *, wait: float = 300.0) -> "RemoteBoard":
     """Return a board in another process, by its address; nothing is sent before it is used.
 
-    Predictions go out, certified answers come back; whoever owns the board has the labels.
+    Predictions go out, certified answers come back; the owner of the board has the labels.
 
     Args:
         url: The board's page, e.g. ``https://host/boards/digits-2026``; without TLS only one on

@@ -31,7 +31,7 @@ _log = logging.getLogger("torch_holdout")
 
 @final
 class Token:
-    """A token, which is in no representation, no error and no pickle."""
+    """A token, which is never shown, quoted in an error or pickled."""
 
     __slots__ = ("_secret",)
 
@@ -47,7 +47,7 @@ class Token:
         return "<token>"
 
     def __reduce__(self) -> Any:
-        raise HoldoutError("Expected a token to stay in its process; it has no pickle.")
+        raise HoldoutError("Expected a token to stay in its process; it cannot be pickled.")
 
 
 @final

@@ -1,1 +1,1 @@
-"""The server's side: a board's configuration, its parts of the data, its teams and its answers."""
+"""The server's side: a board's configuration, labels, teams and routes; nothing a team runs."""

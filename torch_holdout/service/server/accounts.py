@@ -59,7 +59,7 @@ def holdout_of(config: BoardConfig, layout: Layout, public: Part) -> BoardHoldou
 
 
 def registered(config: BoardConfig, layout: Layout, public: Part) -> dict[str, str | bytes]:
-    """Return what must never change beside sizes, statistics, feedback and budget."""
+    """Return what must never change, apart from sizes, statistics, feedback and budget."""
     ids = hashlib.sha256(json.dumps(layout.ids).encode()).hexdigest()
     upload = {"rows": layout.rows, "upload": layout.upload, "classes": layout.classes, "ids": ids}
     return {

@@ -75,7 +75,7 @@ def _require(caller: Caller, scope: str) -> Caller:
 
 
 def _bearer_token(header: str | None) -> str | None:
-    """Return a bearer's token; "" for a header that is none, which no board knows."""
+    """Return a bearer's token; "" for any other header, which no board knows."""
     if header is None:
         return None
     scheme, _, token = header.partition(" ")
@@ -83,7 +83,7 @@ def _bearer_token(header: str | None) -> str | None:
 
 
 def _password(header: str | None) -> str | None:
-    """Return the password of HTTP Basic; "" for a header that is none."""
+    """Return the password of HTTP Basic; "" for any other header."""
     if header is None:
         return None
     scheme, _, encoded = header.partition(" ")

@@ -43,7 +43,7 @@ class Desk:
         board: The board.
         counters: Where requests are counted.
         parent: The process that must stop this one; without it this one stops itself. None: the
-            process was started by whoever will stop it.
+            process was started by the one that will stop it.
     """
 
     def __init__(self, board: Board, counters: Counters, parent: int | None = None) -> None:
@@ -87,7 +87,7 @@ class Desk:
 
     @contextlib.asynccontextmanager
     async def running(self, _app: object) -> AsyncIterator[None]:
-        """Run what a worker does beside requests; at the end write the last events."""
+        """Run what a worker does apart from requests; at the end write the last events."""
         beat = asyncio.create_task(self._beat())
         try:
             yield
@@ -119,7 +119,7 @@ class Desk:
                 raise
 
     def _look(self) -> None:
-        """Reach the ledger, and keep what it says of the budget."""
+        """Reach the ledger, and keep what it says about the budget."""
         budget = self.board.view().budget
         for gauge, name in (
             *(("budget", "releases"), ("released", "released"), ("planned", "submissions")),

@@ -77,7 +77,7 @@ def cut_labels(config: BoardConfig) -> None:
     for place in places:
         if place.exists() or place.is_symlink():
             raise HoldoutError(
-                f"Expected no {place.name} beside board.toml, but there is one. Labels are cut "
+                f"Expected no {place.name} next to board.toml, but there is one. Labels are cut "
                 f"once; nothing was changed. Remove it if it belongs to no board."
             )
     target = _source(config)
@@ -105,7 +105,7 @@ def read_part(config: BoardConfig, path: Path) -> LabelPart:
 
 
 def read_vault(config: BoardConfig, path: Path, public: LabelPart) -> LabelPart:
-    """Read the vault of a closed board; refuse another one than the public part knows of."""
+    """Read the vault of a closed board; refuse one that the public part does not know."""
     again = "The board is closed; close it again with the right file."
     try:
         vault = read_part(config, path)

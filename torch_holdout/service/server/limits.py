@@ -59,7 +59,7 @@ class RateWindow:
 class ReadingRoom:
     """Bound the bytes of bodies that are read at once, in all and for each token.
 
-    A body's length is known before it is read, so memory is bounded by ``most``, whoever sends.
+    A body's length is known before it is read, so memory is bounded by ``most`` for all senders.
 
     Example:
         >>> room = ReadingRoom(100)

@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False)
 
 
 def conditional(request: Request, desk: Desk, rendered: Rendered) -> Response:
-    """Send a view, or 304 to whoever has it; only what is public may be kept by caches."""
+    """Send a view, or 304 to a client that has it; only what is public may be kept by caches."""
     public = desk.board.config.board.visibility == "public"
     headers = {"ETag": rendered.tag, "Cache-Control": "no-cache" if public else "no-store"}
     if rendered.is_known(request.headers.get("if-none-match")):

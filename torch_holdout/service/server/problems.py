@@ -71,7 +71,7 @@ class RefusedError(HoldoutError):
 
 
 def board_closed() -> RefusedError:
-    """Return what is said of everything that would change a closed board.
+    """Return what is said about everything that would change a closed board.
 
     Example:
         >>> board_closed().problem.status

@@ -10,7 +10,7 @@ from torch_holdout.holdout.board_results import Standing
 from torch_holdout.service.server.config import BoardConfig
 from torch_holdout.service.server.statistics import statistic
 
-_EVERY_ACCOUNT = "All accounts count together: whoever has two has gained nothing certified."
+_EVERY_ACCOUNT = "All accounts count together: having two of them gains nothing that is certified."
 
 
 def promises(
@@ -85,8 +85,8 @@ def _now(config: BoardConfig, public: int, standing: Standing) -> tuple[str, ...
         )
     else:
         sentence = (
-            f"{rows}; so much was told of them that intervals would be wider than a tenth of the "
-            f"range: values are guidance, not certified."
+            f"{rows}; so much was told about them that intervals would be wider than a tenth "
+            f"of the range: values are guidance, not certified."
         )
     return sentence, _EVERY_ACCOUNT
 

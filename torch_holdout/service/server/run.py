@@ -132,7 +132,7 @@ def _check(config: BoardConfig) -> None:
 
 
 def _bound(address: str) -> socket.socket:
-    """Return a socket that listens: whoever connects now is served once a worker is there."""
+    """Return a socket that listens: a client that connects now is served once a worker is there."""
     host, port = address_of(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio sends each answer at once; else its end waits 40 ms for the

@@ -113,7 +113,7 @@ class _Database(Protocol):
 
 @final
 class Store:
-    """The tables of all boards beside one ledger."""
+    """The tables of all boards next to one ledger."""
 
     def __init__(self, ledger_url: str) -> None:
         parsed = make_url(ledger_url)
@@ -164,7 +164,7 @@ class Store:
 
 @final
 class _SqliteFile:
-    """A file beside the ledger's, mode 0600."""
+    """A file next to the ledger's, mode 0600."""
 
     errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, sqlite3.Error, OSError)
 

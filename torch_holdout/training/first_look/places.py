@@ -93,7 +93,7 @@ def calling_package() -> str:
 def holder_of(kept: Any, ignored: set[int]) -> str:
     """Return which attribute, variable or closure keeps an object alive, as a path.
 
-    ``ignored`` are the ids of containers that do not count. Keys that are no text are not shown.
+    ``ignored`` are the ids of containers that do not count. Keys that are not text are not shown.
     The path is empty if only this package keeps it.
 
     Example:

@@ -1,4 +1,4 @@
-"""An Optuna study whose trials share one holdout.
+"""An Optuna study whose trials share one holdout. What Optuna and Ray share is in ``tuning/``.
 
 On a sealed holdout the sampler, the pruner and the trials' early stopping read a *display*, a set
 that may be watched, and every evaluation of the holdout is sealed until it is closed::

@@ -136,7 +136,7 @@ def front(
     Args:
         study: A study of several objectives.
         holdout: The account its trials shared, closed.
-        statistics: The statistic of each objective; None for one that is no statistic of the
+        statistics: The statistic of each objective; None for one that is not a statistic of the
             holdout (size, latency): there it is the value that the trial told the study.
         failure: Probability that any interval is wrong.
 
@@ -238,7 +238,7 @@ def _new_study(name: str, maximised: Sequence[bool], storage: Any) -> optuna.Stu
 
 
 class _StudySweep:
-    """The trials of a study, and what closing says of them."""
+    """The trials of a study, and what closing says about them."""
 
     def __init__(self, study: optuna.Study, holdout: ReusableHoldout, failure: float) -> None:
         require_instance("study", study, optuna.Study)
@@ -272,7 +272,7 @@ class _StudySweep:
         if not listed or statistics is None:
             raise InvalidArgumentError(
                 f"Expected the statistic of each objective, at least one of "
-                f"{list(self._holdout.statistics)}, and None for objectives that are none, but got "
+                f"{list(self._holdout.statistics)}, and None for every other objective, but got "
                 f"{shown(statistics)}."
             )
         if None in statistics and len(statistics) != len(self._study.directions):
@@ -283,7 +283,7 @@ class _StudySweep:
         if None in statistics and not any(trial.values for trial in self.trials):
             raise HoldoutError(
                 "Expected trials that told the study the value of each objective, because None "
-                "stands for one that is no statistic of the holdout, but none did: without "
+                "stands for one that is not a statistic of the holdout, but none did: without "
                 "sharing(..., display=...) a sealed trial tells nothing. Name statistics only."
             )
         return [None if name is None else self.statistic(name) for name in statistics]

@@ -40,7 +40,7 @@ def trial_label(study: str, number: int) -> str:
 def run_label(study: str, trial: optuna.trial.FrozenTrial) -> str:
     """Return the label of a trial's sealed runs, which no trial of another study has.
 
-    A study that is made anew under an old name starts its trials at other times.
+    A study that is created again under an old name starts its trials at other times.
     """
     start = None if trial.datetime_start is None else trial.datetime_start.isoformat()
     mark = hashlib.sha256(f"{study}/{trial.number}/{start}".encode()).hexdigest()[:8]

@@ -39,7 +39,7 @@ def sharing(
     process's loop; other workers stop when they find the holdout spent. Outside of
     ``study.optimize``, with ask and tell, there is no loop to stop and ``TrialPruned`` is raised.)
     A trial that is pruned here says why in its user attribute ``torch_holdout:pruned``. A pass that
-    is not the whole holdout is no reason to prune: it raises ``PartialPassError``, so that the
+    is not the whole holdout is not a reason to prune: it raises ``PartialPassError``, so that the
     study stops at its first trial.
 
     On a sealed holdout the budget counts runs, and a trial makes one: killed, its run stays open

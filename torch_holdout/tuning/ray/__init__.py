@@ -1,4 +1,4 @@
-"""Ray Tune trials that share one holdout.
+"""Ray Tune trials that share one holdout. What Optuna and Ray share is in ``tuning/``.
 
 A sealed sweep: searchers and schedulers read a *display*, a set that may be watched; the holdout is
 evaluated beside it and shows nothing until it is closed::

@@ -42,7 +42,7 @@ Told = dict[str, float | int | bool | str]
 @final
 @dataclass(frozen=True)
 class Sweep:
-    """What the trials of a sweep share: the account, and what Tune may read beside it."""
+    """What the trials of a sweep share: the account, and what Tune may read besides it."""
 
     holdout: ReusableHoldout
     display: tuple[str, ...]
@@ -79,7 +79,7 @@ class RunningTrial:
         tuning = tune.get_context()
         trial = tuning.get_trial_id()
         label = run_label(tuning.get_experiment_name(), trial)
-        # Called without a Tuner it is no trial, and follows none.
+        # Called without a Tuner it is not a trial, and follows none.
         known = self.sealed and trial is not None
         earlier = open_runs(self.holdout, labels={label}) if known else []
         ended = ended_runs(self.holdout, labels={label}) if known else []
