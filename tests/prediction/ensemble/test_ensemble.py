@@ -114,6 +114,65 @@ def test_hooks_of_a_new_model_are_taken():
     handle.remove()
 
 
+class Keeping(nn.Module):
+    """Turns the scores of all members after the first."""
+
+    def forward(self, x):
+        return keep(self, x, x)
+
+
+def another_layer(members):
+    members[1] = Keeping()
+
+
+def one_more_layer(members):
+    members.append(Keeping())
+
+
+def one_layer_less(members):
+    del members[1]
+
+
+def a_forward_of_its_own(members):
+    members[2].forward = lambda x: keep(members[2], x, x)
+
+
+def a_parametrization(members):
+    nn.utils.parametrize.register_parametrization(members[0], "weight", Keeping(), unsafe=True)
+
+
+LATER = [another_layer, one_more_layer, one_layer_less, a_forward_of_its_own, a_parametrization]
+
+
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
+@pytest.mark.parametrize("change", LATER)
+def test_layers_that_come_or_go_later_are_refused(change, backend):
+    found = ensemble(deep, num_outputs=3, backend=backend)
+    predictor = make(ensemble=found, budget=PrivacyBudget(epsilon=90.0))
+    predictor(QUERIES)
+    change(found.members)
+    KEPT.clear()
+    for ask in (predictor, predictor.label, predictor.require_answerable, found.member_outputs):
+        with pytest.raises(InvalidArgumentError, match=r"was changed later.*Nothing was charged"):
+            ask(QUERIES)
+    assert KEPT == []
+    assert predictor.status().queries == len(QUERIES)
+
+
+def test_classes_that_are_made_for_each_model_are_one_class():
+    def local():
+        class Doubled(nn.Linear):
+            def forward(self, x):
+                return 2 * super().forward(x)
+
+        model = Doubled(6, 3)
+        model.extra = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+        return model
+
+    found = ensemble(local, num_outputs=3)
+    assert make(ensemble=found)(QUERIES).shape == (len(QUERIES),)
+
+
 def test_models_must_return_tensors_of_the_declared_size():
     with pytest.raises(InvalidArgumentError, match="num_outputs=4"):
         fitted(num_outputs=4)

@@ -229,10 +229,25 @@ def test_members_that_are_loaded_in_part_keep_what_they_knew():
 
 
 def test_another_partition_in_the_place_of_the_first_is_refused():
+    """Answers are charged by it: by content, a record may change two members."""
     found, _ = fitted(BY_INDEX)
-    found.partition = CUTS["seed"][1]
-    with pytest.raises(InvalidArgumentError, match="same partition"):
-        fitted(found.partition, found=found)
+    for one in (found, copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+        with pytest.raises(InvalidArgumentError, match="for another partition"):
+            one.partition = CUTS["seed"][1]
+        assert one.partition == BY_INDEX
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_members_are_not_loaded_without_their_ensemble(strict):
+    found, _ = fitted(BY_INDEX)
+    fresh = ensemble(linear, CUTS["seed"][1])
+    before = state(fresh.members)
+    for one in (fresh, copy.deepcopy(fresh), pickle.loads(pickle.dumps(fresh))):
+        with pytest.raises(InvalidArgumentError, match="on which parts its members were"):
+            one.members.load_state_dict(found.members.state_dict(), strict=strict)
+        assert same(state(one.members), before)
+    counts = found.votes_module()  # of a curator: raw votes, and no ensemble any more
+    counts.load_state_dict(found.votes_module().state_dict())
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -38,7 +38,7 @@ from torch_holdout.prediction.ensemble.optimizers import (
     clip_member_norms,
     require_apart,
 )
-from torch_holdout.prediction.ensemble.parts_mark import KnowsParts
+from torch_holdout.prediction.ensemble.parts_mark import KnowsParts, require_marked
 from torch_holdout.prediction.ensemble.probing import Choice, Probe, Prober
 from torch_holdout.prediction.ensemble.requirements import (
     other_batches,
@@ -131,6 +131,7 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
             require_whole("num_outputs", num_outputs, 1, 2**20)
         require_fixed_loss(loss)
         self.members = stack_members(model_fn, parts.num_parts, seed)
+        self.members._register_load_state_dict_pre_hook(require_marked)
         self.partition = parts
         self.loss = loss
         self.backend: Choice = backend
@@ -316,7 +317,7 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
             # at a time, because making models borrows the global generators.
             with torch.inference_mode(False), lending:
                 self._answering = self._twin()
-        self._answering.require_known_hooks(self.members)
+        self._answering.require_known_layers(self.members)
         return self._answering
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning
+from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.prediction.ensemble.places import Places
 from torch_holdout.prediction.ensemble.requirements import require_places, require_stored_parts
 from torch_holdout.prediction.partition import Partition
@@ -30,6 +30,14 @@ class KnowsParts(nn.Module):
     num_outputs: int | None
     _trained_on: dict[str, Any] | None = None  # the identity of the partition of the first fit
     _places: Places = Places()  # where records were in all fits
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "partition" and name in self.__dict__:
+            raise InvalidArgumentError(
+                "Expected a new PartitionedEnsemble for another partition: the members were made "
+                "for the one they have, and answers are charged by it. Nothing was changed."
+            )
+        super().__setattr__(name, value)
 
     def get_extra_state(self) -> Tensor:
         """Return the mark: the partition's identity, and where records were."""
@@ -97,6 +105,16 @@ class KnowsParts(nn.Module):
                 HoldoutWarning,
                 stacklevel=2,
             )
+
+
+def require_marked(state: Any, prefix: str, *_: Any) -> None:
+    """Raise if members are loaded by themselves: a state of theirs does not say of which parts."""
+    if not prefix and state:
+        raise InvalidArgumentError(
+            "Expected the state of a whole ensemble, which says on which parts its members were "
+            "trained, but got one of members alone. Write ensemble.load_state_dict("
+            "other.state_dict()). Nothing was loaded."
+        )
 
 
 def _mark(identity: dict[str, Any], places: Places) -> Tensor:

@@ -26,6 +26,7 @@ _log = logging.getLogger("torch_holdout")
 IGNORED = -100  # the label that torch's losses leave out
 Choice = Literal["auto", "vmap", "loop"]
 _LAYOUTS = 64  # how many sizes of queries are told apart
+_NONE = ("", 0)  # no layer: no class, no hooks
 
 
 @final
@@ -55,7 +56,7 @@ class Prober:
     def __init__(self, model_fn: ModelFactory, like: nn.Module, seed: int) -> None:
         self._twins = stack_members(model_fn, 2, seed)
         self._like = types_and_devices(like)
-        self._hooks = _hooks_of(self._twins)
+        self._layers = _layers_of(self._twins)
         for name, value in tensors_by_name(self._twins).items():
             dtype, device = self._like.get(name, (value.dtype, value.device))
             value.data = value.data.to(device=device, dtype=dtype)
@@ -69,18 +70,25 @@ class Prober:
         """Whether the members' tensors have the types and devices that these were made with."""
         return self._like == types_and_devices(members)
 
-    def require_known_hooks(self, members: nn.Module) -> None:
-        """Raise if members have hooks that a new model has not, so that nobody tried them out."""
-        for name, number in _hooks_of(members).items():
-            if number > self._hooks.get(name, 0):
-                where = f"its layer {name!r}" if name else "the model"
-                raise InvalidArgumentError(
-                    f"Expected members with the hooks that `model_fn` gives a model, but {where} "
-                    f"got a forward hook later. It would be called with the members' raw outputs, "
-                    f"and could keep something of one member for the next; the model with public "
-                    f"weights, which is tried out first, does not have it. Remove it, or attach "
-                    f"it inside of `model_fn`. Nothing was charged."
-                )
+    def require_known_layers(self, members: nn.Module) -> None:
+        """Raise if members are built otherwise than a new model, so that nobody tried them out."""
+        found = _layers_of(members)
+        for name in sorted({*found, *self._layers}):
+            kind, hooks = found.get(name, _NONE)
+            known, expected = self._layers.get(name, _NONE)
+            if kind == known and hooks <= expected:
+                continue
+            where = f"its layer {name!r}" if name else "the model"
+            what = f"got a forward hook later ({hooks} instead of {expected})"
+            if kind != known:
+                what = f"was changed later ({kind or 'nothing'} instead of {known or 'nothing'})"
+            raise InvalidArgumentError(
+                f"Expected members with the layers and hooks that `model_fn` gives a model, but "
+                f"{where} {what}. It would be called with the members' raw outputs, and could keep "
+                f"something of one member for the next; the model with public weights, which is "
+                f"tried out first, does not have it. Undo it, or do it inside of `model_fn`. "
+                f"Nothing was charged."
+            )
 
     def training(self, pair: tuple[Any, Any], loss: Loss, choice: Choice) -> Probe:
         """Try a step on zeros shaped like one member's ``pair``; log why a slow way is taken."""
@@ -182,9 +190,16 @@ def _layout(x: Any, *, sizes: bool) -> Any:
     return str(structure), tuple(shapes)
 
 
-def _hooks_of(module: nn.Module) -> dict[str, int]:
+def _layers_of(module: nn.Module) -> dict[str, tuple[str, int]]:
+    """Return of each layer its class, with a ``forward`` of its own if it has one, and its hooks.
+
+    A class that ``model_fn`` makes anew for each model is known by its name.
+    """
     return {
-        name: len(layer._forward_hooks) + len(layer._forward_pre_hooks)
+        name: (
+            f"{type(layer).__qualname__}{' with another forward' * ('forward' in vars(layer))}",
+            len(layer._forward_hooks) + len(layer._forward_pre_hooks),
+        )
         for name, layer in module.named_modules()
     }
 

@@ -17,6 +17,7 @@ from torch_holdout._noise.generators import kept_generators
 _Result = TypeVar("_Result")
 _INNER = ("_parameters", "_buffers", "_modules")
 _EVERY = vars(nn.Module()).keys() - {*_INNER}  # attributes that every module has
+_HOOKS = {name for name in _EVERY if "state_dict" not in name}  # not those that a call never runs
 _SHARED = {type(None), bool, int, float, str, type, torch.dtype, nn.Parameter, Tensor}
 
 
@@ -137,7 +138,7 @@ def _copied_leaf(leaf: Any) -> Any:
 
 def _has_objects(module: nn.Module) -> bool:
     """Whether a call could leave something inside of an attribute; torch's own layers do not."""
-    hooks = any(vars(module)[name] for name in _EVERY if isinstance(vars(module).get(name), dict))
+    hooks = any(vars(module)[name] for name in _HOOKS if isinstance(vars(module).get(name), dict))
     kept = {} if type(module).__module__.startswith("torch.nn.") else vars(module)
     return hooks or any(
         type(value) not in _SHARED and not isinstance(value, Tensor)
