@@ -178,7 +178,8 @@ class TestRefusals:
             problem = refused(put, board, who["alpha"], guesses(right))
             assert problem in (Problem.EXHAUSTED_TEAM, Problem.EXHAUSTED_BOARD)
 
-    def test_after_its_time_nothing_is_answered(self, tmp_path):
+    def test_after_its_time_nothing_is_answered(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(hosting, "now", lambda: "2019-12-01T00:00:00.000+00:00")
         closes = "closes = 2020-01-01T00:00:00Z"
         board, who = with_teams(tmp_path, "alpha", board=closes)
         assert refused(put, board, who["alpha"], guesses(800)) is Problem.CLOSED
@@ -194,6 +195,12 @@ class TestRefusals:
             assert refused(board.submission, who["beta"], name) is Problem.UNKNOWN
         assert refused(board.finalists, who["beta"], [sha]) is Problem.UNKNOWN
         assert board.submissions(who["beta"]) == {"submissions": [], "next": None}
+
+
+MSE = {
+    "data": 'classes = 10\nupload = "scores"\npublic = 0.3',
+    "statistics": '[statistics.mse]\nkind = "mse"\nlow = 0.0\nhigh = 1.0',
+}
 
 
 class TestRegistration:
@@ -258,13 +265,54 @@ class TestRegistration:
         assert refused(running.finalists, team, [sha]) is Problem.CLOSED
 
     def test_an_attempt_that_crashed_goes_on_with_its_files(self, tmp_path):
-        from torch_holdout.service.server.labels import cut_labels
+        from torch_holdout.service.server.labels import cut_labels, read_source
 
         config = configured(tmp_path)
-        cut_labels(config)
+        cut_labels(config, read_source(config))
         before = (tmp_path / "vault.labels").read_bytes()
         hosting.initialise(config)
         assert (tmp_path / "vault.labels").read_bytes() == before
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"feedback": 'mode = "ladder"\nbaseline = 55.0\nstep = 0.01'}, "baseline"),
+            ({"feedback": 'mode = "ladder"\nbaseline = 0.55\nstep = 3.0'}, "step"),
+            ({"feedback": 'mode = "ladder"\nbaseline = 0.55\nstep = 1e-30'}, "step"),
+            ({"feedback": 'mode = "record"\nbaseline = 0.5\nstep = 0.51'}, "beaten by a step"),
+            (MSE | {"feedback": 'mode = "ladder"\nbaseline = 0.005\nstep = 0.01'}, "beaten by"),
+            ({"data": 'ids = "ids.csv"\nclasses = 10\nupload = "classes"\npublic = 0.3'}, "ids"),
+            ({"board": "closes = 2020-01-01T00:00:00Z"}, "in the future"),
+            ({"ledger": "sqlite:///nowhere/board.db"}, "Expected a folder for the ledger"),
+        ],
+    )
+    def test_what_is_wrong_is_said_before_anything_is_cut(self, tmp_path, change, words):
+        config = configured(tmp_path, **change)
+        with pytest.raises(HoldoutError, match=words):
+            hosting.initialise(config)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["board.toml", "labels.npy"]
+
+    @pytest.mark.parametrize(
+        "change", ["other labels", "one other label", "other share", "other vault"]
+    )
+    def test_files_of_an_attempt_with_other_labels_are_not_used(self, tmp_path, change):
+        from torch_holdout.service.server.labels import cut_labels, read_source
+
+        config = configured(tmp_path)
+        cut_labels(config, read_source(config))
+        if change == "other labels":
+            config = configured(tmp_path, digits(500, seed=1))
+        elif change == "one other label":
+            config = configured(tmp_path, (digits() + (np.arange(1000) == 7)) % 10)
+        elif change == "other share":
+            config = configured(tmp_path, data='classes = 10\nupload = "classes"\npublic = 0.5')
+        else:
+            other = configured(tmp_path / "other")
+            cut_labels(other, read_source(other))
+            (tmp_path / "other" / "vault.labels").replace(tmp_path / "vault.labels")
+        with pytest.raises(HoldoutError, match=r"Remove both .* and run `board init` again"):
+            hosting.initialise(config)
+        assert not (tmp_path / "board.db").exists()
 
     def test_quotas_are_reserved_from_the_budget(self, tmp_path):
         limits = "teams=2\nsubmissions=9\nreleases=2\nbudget=4"
@@ -287,6 +335,13 @@ class TestFinalists:
         assert board.finalists(who["alpha"], [shas[2], shas[2]])["finalists"] == [shas[2]]
         assert board.team_view(who["alpha"])["finalists"] == [shas[2]]
         assert refused(board.finalists, who["alpha"], shas) is Problem.REQUEST
+
+    def test_without_a_vault_final_is_refused_and_costs_nothing(self, tmp_path):
+        board, who = with_teams(tmp_path, "alpha", data='classes=10\nupload="classes"\npublic=1')
+        for ask in (lambda: put(board, who["alpha"], guesses(700), final=True),
+                    lambda: board.finalists(who["alpha"], [])):  # fmt: skip
+            assert refused(ask) is Problem.REQUEST
+        assert board.view().position == 0
 
     def test_final_puts_one_first(self, tmp_path):
         board, who = with_teams(tmp_path, "alpha")

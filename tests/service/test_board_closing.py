@@ -1,6 +1,7 @@
 """Closing: once, for good, and whoever does it again gets the same."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -137,6 +138,16 @@ class TestForGood:
         with pytest.raises(HoldoutMismatchError, match="was judged on"):
             hosting.close(board.config, None)
 
+    def test_results_stand_when_every_upload_is_lost_since(self, tmp_path):
+        board, who = with_teams(tmp_path, "alpha")
+        put(board, who["alpha"], guesses(800))
+        hosting.close(board.config, None)
+        written = (tmp_path / "results.json").read_bytes()
+        shutil.rmtree(tmp_path / "uploads")
+        with pytest.raises(HoldoutMismatchError, match="Its results stand"):
+            hosting.close(board.config, None)
+        assert (tmp_path / "results.json").read_bytes() == written
+
     def test_a_lost_upload_is_said(self, tmp_path):
         board, who = with_teams(tmp_path, "alpha")
         shas = [put(board, who["alpha"], guesses(n))[1]["submission"] for n in (700, 800)]
@@ -153,7 +164,9 @@ class TestForGood:
         place.write_text(place.read_text().replace("[store]", "[store]\nkeep_uploads = false"))
         results = hosting.close(read_config(place), None)
         assert not list((tmp_path / "uploads").rglob("?" * 64))
+        (tmp_path / "results.html").unlink()  # as if it had crashed before
         assert hosting.close(read_config(place), None) == results
+        assert (tmp_path / "results.html").exists()
         assert Board.open(read_config(place)).view().results == results
 
 

@@ -56,6 +56,9 @@ WRONG = {
     "a password": {"ledger": "postgresql+psycopg://holdout:secret@host/db"},
     "another database": {"ledger": "mysql://host/db"},
     "a time without a zone": {"board": "closes = 2026-12-01T12:00:00"},
+    "a time beyond UTC's": {"board": "closes = 9999-12-31T23:59:59-12:00"},
+    "a time before UTC's": {"board": "closes = 0001-01-01T00:00:00+14:00"},
+    "no file's name": {"data": f'ids = "a\\u0000b"\n{PARTS["data"]}'},
 }
 
 
@@ -68,7 +71,7 @@ def test_what_is_wrong_is_a_sentence(tmp_path, parts):
 
 def test_what_is_no_toml_is_a_sentence(tmp_path):
     path = tmp_path / "board.toml"
-    for content in (b"[board", b"\xff\xfe", b"x" * 1_000_001):
+    for content in (b"[board", b"\xff\xfe", b"x" * 1_000_001, b"a = " + b"[" * 50_000):
         path.write_bytes(content)
         with pytest.raises(HoldoutError, match=r"board.toml"):
             read_config(path)

@@ -4,13 +4,19 @@ import copy
 import os
 import pickle
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, SealedValueError
 from torch_holdout.service.server import hosting
 from torch_holdout.service.server.board import Board
-from torch_holdout.service.server.labels import cut_labels, read_part, read_vault
+from torch_holdout.service.server.labels import (
+    cut_labels,
+    read_part,
+    read_source,
+    read_vault,
+)
 
 from support.builders.boards import (
     ROWS,
@@ -43,9 +49,13 @@ def looking():
     LOOKING.clear()
 
 
+def cut(config):
+    cut_labels(config, read_source(config))
+
+
 def parts(folder, **changes):
     config = configured(folder, **changes)
-    cut_labels(config)
+    cut(config)
     return config, read_part(config, folder / "public.labels"), folder / "vault.labels"
 
 
@@ -91,7 +101,7 @@ class TestWhatIsRefused:
         for name in ("public.labels", "vault.labels"):
             (tmp_path / name).unlink()
         with pytest.raises(HoldoutError, match="other users may use it"):
-            cut_labels(config)
+            cut(config)
         assert not (tmp_path / "public.labels").exists()
 
     def test_links_and_what_is_no_file(self, tmp_path):
@@ -123,7 +133,7 @@ class TestWhatIsRefused:
         config, *_ = parts(tmp_path)
         before = (tmp_path / "vault.labels").read_bytes()
         with pytest.raises(HoldoutError, match="nothing was changed"):
-            cut_labels(config)
+            cut(config)
         assert (tmp_path / "vault.labels").read_bytes() == before
 
     @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ class TestWhatIsRefused:
     def test_other_files_of_labels(self, tmp_path, target):
         config = configured(tmp_path, target)
         with pytest.raises(HoldoutError, match=r"Expected .*labels\.npy|in labels\.npy"):
-            cut_labels(config)
+            cut(config)
 
     def test_scores_that_are_not_finite(self, tmp_path):
         config = configured(
@@ -152,12 +162,24 @@ class TestWhatIsRefused:
             statistics='[statistics.mse]\nkind = "mse"\nlow = 0.0\nhigh = 4.0',
         )
         with pytest.raises(HoldoutError, match="finite"):
-            cut_labels(config)
+            cut(config)
 
     def test_more_blocks_than_rows(self, tmp_path):
         config = configured(tmp_path, statistics='[statistics.f1]\nkind = "f1_macro"\nblocks = 301')
         with pytest.raises(HoldoutError, match="at most 300 blocks"):
-            cut_labels(config)
+            hosting.initialise(config)
+        assert not list(tmp_path.glob("*.labels"))
+
+    def test_two_cuts_at_once(self, tmp_path, monkeypatch):
+        """The parts of two attempts must not be mixed: the vault would be another board's."""
+        config = configured(tmp_path)
+        monkeypatch.setattr(Path, "exists", lambda *_: False)  # as the other one saw it
+        cut(config)
+        before = [(tmp_path / name).read_bytes() for name in ("public.labels", "vault.labels")]
+        with pytest.raises(HoldoutError, match="nothing was changed"):
+            cut(config)
+        after = [(tmp_path / name).read_bytes() for name in ("public.labels", "vault.labels")]
+        assert after == before
 
 
 def test_a_part_shows_nothing_and_stays_in_its_process(tmp_path):

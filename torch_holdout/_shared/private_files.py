@@ -25,16 +25,38 @@ def write_private(path: Path, content: bytes, *, draft: str = "part") -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=_OWNERS_FOLDER)
     unfinished = path.with_name(f"{path.name}.{draft}")
     unfinished.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
     try:
-        with os.fdopen(os.open(unfinished, flags, _OWNER_ONLY), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        create_private(unfinished, content)
         unfinished.replace(path)
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def create_private(path: Path, content: bytes) -> None:
+    """Write a new file with mode 0600; raise FileExistsError, and change nothing, if it is there.
+
+    Of several writers one succeeds. After a power cut the file may be there in part.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     create_private(Path(folder) / "levels", b"7")
+        ...     create_private(Path(folder) / "levels", b"8")
+        Traceback (most recent call last):
+            ...
+        FileExistsError: ...
+    """
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, _OWNER_ONLY)
+    try:
+        with os.fdopen(opened, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     _sync_folder(path.parent)
 
 

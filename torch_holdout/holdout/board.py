@@ -277,6 +277,12 @@ class BoardHoldout:
         chain = self._reading().chain
         return verdicts.results(closed_at=str(reading.stands.closed_at), chain=chain)
 
+    def require_unjudged(self) -> None:
+        """Raise if the board was judged: its results stand, whatever is lost since."""
+        with self._ledger.board(self._attached()) as board:
+            if board.judged() is not None:
+                raise self._other_finalists()
+
     def _submit(
         self, analyst: str, query: str, submission: Submission
     ) -> BoardAnswer | HoldoutError:
@@ -329,10 +335,7 @@ class BoardHoldout:
                 board.judge(content)
                 return
         if known != content:
-            raise HoldoutMismatchError(
-                f"Expected the finalists and labels that closed board {self.name!r} was judged on, "
-                f"but these differ. Its results stand; other finalists need new labels."
-            )
+            raise self._other_finalists()
 
     def _claim(self, answers: BoardAnswers, bracket: float) -> Claim:
         statistics = answers.terms.registered.statistics
@@ -373,6 +376,12 @@ class BoardHoldout:
                 own.name, own.identity(), budget=own.budget, digests=own.digests
             )
         return self._account
+
+    def _other_finalists(self) -> HoldoutError:
+        return HoldoutMismatchError(
+            f"Expected the finalists and labels that closed board {self.name!r} was judged on, but "
+            f"these differ. Its results stand; other finalists need new labels."
+        )
 
     def _closed(self) -> HoldoutError:
         return BoardClosedError(

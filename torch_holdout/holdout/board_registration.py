@@ -23,6 +23,7 @@ from torch_holdout.statistics import BoundedMean, Statistic
 
 _LARGEST = {"size": 2**40, "vault_size": 2**40, "submissions": 10**9, "budget": 2**31 - 1}
 _LARGEST_SUM = 2**62
+_FINEST = 2**62  # answer intervals
 
 
 @final
@@ -140,6 +141,10 @@ class BoardRegistration:
         if feedback.baseline is not None:
             require_between("baseline", feedback.baseline, first.low, first.high)
         grid = self.grid_of(self.first)
+        if grid > _FINEST:  # with none of these a better value could be written down
+            raise InvalidArgumentError(
+                f"Expected a `step` of at least {1 / _FINEST:g}, but got {feedback.step:g}."
+            )
         if feedback.step is not None and feedback.step * grid < 1:
             raise InvalidArgumentError(
                 f"Expected a `step` of at least {1 / grid:g}, one of the {grid} answer intervals, "

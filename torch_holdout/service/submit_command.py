@@ -159,7 +159,7 @@ def _sentence(answer: "RemoteAnswer") -> str:
             "known, and free; it was "
             + {True: "better", False: "not better", None: "taken"}[answer.better]
         )
-    value = "" if answer.value is None else f" {answer.value:.6g} is told."
+    value = "" if answer.value is None else f" {_told(answer.value, better=answer.better)}"
     if answer.interval is not None:
         value += (
             f" The population's value lies in {answer.interval[0]:.6g}-{answer.interval[1]:.6g}."
@@ -171,6 +171,12 @@ def _sentence(answer: "RemoteAnswer") -> str:
         f"{answer.submission[:12]}: {said}.{value} {left} left. Position {answer.position}, chain "
         f"{answer.chain[:12]}."
     )
+
+
+def _told(value: float, *, better: bool | None) -> str:
+    if better is False:
+        return f"What it had to beat, by a step, is {value:.6g}."
+    return f"{value:.6g} is told."
 
 
 def _token_of(place: Path | None) -> str | None:

@@ -54,7 +54,7 @@ def test_not_better_is_3(board, call):
     call("right30.npy", "--board", board.url)
     code, _, err = call("right20.npy", "--board", board.url)
     assert code == ExitCode.NOT_BETTER
-    assert "not better" in err
+    assert "not better. What it had to beat, by a step, is 0.75. 48 submissions" in err
 
 
 @pytest.mark.parametrize(

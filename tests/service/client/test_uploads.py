@@ -81,6 +81,7 @@ REFUSED = {
     "logits": (np.ones((4, 3)), "probabilities", "scores.softmax(1)", "range"),
     "NaN": ([0.0, float("nan"), 0.0, 0.0], "scores", "finite", "finite"),
     "beyond float32": ([0.0, 1e300, 0.0, 0.0], "scores", "finite", "finite"),
+    "a mask": (np.ma.masked_array([0, 1, 2, 0], mask=[0, 0, 1, 0]), "classes", "mask", "layout"),
     "complex": (np.zeros(4, dtype=complex), "scores", "complex", "layout"),
 }
 
@@ -95,7 +96,20 @@ def test_what_a_board_would_refuse_is_refused_here(case):
     assert refused.value.problem == problem
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"\x93NUMPY\x01\x00", b"PK\x03\x04"])
+def headed(text):
+    """An npy file of version 1 with this header."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(4)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"text", b"\x93NUMPY\x01\x00", b"PK\x03\x04"),
+        headed(b"{'descr': '|u1', 'fortran_order': False, 'shape': (" + b"9" * 30 + b",), }\n"),
+        headed(b"{'descr': '|u1', 'fortran_order': False, 'sh)4,),}\n"),
+        headed(b"(" * 900 + b"\n"),
+    ],
+)
 def test_a_file_that_is_no_array_is_refused(tmp_path, content):
     (tmp_path / "own.npy").write_bytes(content)
     with pytest.raises(BoardRefusedError, match=r"numpy\.save"):

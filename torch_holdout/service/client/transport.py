@@ -191,6 +191,11 @@ class Transport:
                 f"Expected an answer of {page}, but it failed ({status}): {words} The same request "
                 f"can be repeated: it is answered, and charged, once."
             )
+        if not kind:
+            return BoardRefusedError(
+                f"Expected an answer of a board at {page}, but something else answers there "
+                f"({status}). Is the address that of a board's page?"
+            )
         if status == 401:
             words += " " + HOW_TO_SIGN
         return BoardRefusedError(f"{page} refused ({status}): {words}", kind)

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import os
+import tokenize
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -22,6 +23,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _LARGEST = 1 << 30  # bytes that are read of a file
 _SUM_TOLERANCE = 1e-3  # of a row of probabilities, as boards allow it
 _WHOLE = "biu"
+_UNREADABLE = (  # what numpy raises of a header that it cannot read
+    *(ValueError, EOFError, OSError, TypeError, SyntaxError, OverflowError, RecursionError),
+    *(MemoryError, tokenize.TokenError),
+)
 
 
 @final
@@ -134,6 +139,8 @@ def _classes(array: Array, classes: int) -> Array:
 
 
 def _as_array(predictions: Any) -> Array:
+    if isinstance(predictions, np.ma.MaskedArray):
+        raise _refused("a prediction for each row", "an array with a mask", "layout")
     if isinstance(predictions, np.ndarray) and predictions.dtype.kind in f"{_WHOLE}f":
         return predictions
     tensor: Tensor = as_tensor(predictions).detach().cpu()
@@ -153,7 +160,7 @@ def _from_file(path: Path, board: BoardStatus) -> Upload:
         return Upload(body, CSV)
     try:  # of a file of one array only: nothing is unpickled or unzipped, and nothing read yet
         array = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, EOFError, OSError, TypeError, SyntaxError):
+    except _UNREADABLE:
         array = None
     if array is None:
         raise BoardRefusedError(

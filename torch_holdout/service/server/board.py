@@ -18,8 +18,11 @@ from torch_holdout.service.server.labels import (
     LabelPart,
     cut_labels,
     has_parts,
+    planned_part,
     read_part,
+    read_source,
     read_vault,
+    require_cut_from,
 )
 from torch_holdout.service.server.layouts import layout_of
 from torch_holdout.service.server.problems import Problem, RefusedError, board_closed
@@ -38,6 +41,7 @@ from torch_holdout.service.server.uploads import (
 from torch_holdout.service.server.view import State, View, answer_json, view_of
 
 _MOST_EVENTS = 50  # on the host's page
+_NO_VAULT = "This board has no vault to name finalists for."
 
 
 @final
@@ -72,12 +76,17 @@ class Board:
     @classmethod
     def create(cls, config: BoardConfig) -> "Board":
         """Cut the data and register a new board; files of an attempt that crashed are used."""
-        if not has_parts(config):
-            cut_labels(config)
-        board = cls(config, read_part(config, config.folder / PUBLIC_FILE))
-        board.store.make()
-        with board.store.transaction() as connection:  # first, or a crash leaves it without a row
+        target = read_source(config)
+        planned = cls(config, planned_part(config, target))  # says what is wrong; cuts nothing yet
+        planned.store.make()
+        with planned.store.transaction() as connection:  # first, or a crash leaves it without a row
             teams.add_board(connection, config.board.name)
+        planned.close_connections()
+        if has_parts(config):
+            require_cut_from(config, target)
+        else:
+            cut_labels(config, target)
+        board = cls(config, read_part(config, config.folder / PUBLIC_FILE))
         board.holdout.attach()
         return board
 
@@ -123,6 +132,8 @@ class Board:
         """Answer an upload; return whether it is new, and the answer as JSON."""
         team = _team_of(caller)
         known = self._received_before(team, sha)
+        if final and self.config.data.public == 1:  # a sealed board judges all of them
+            raise RefusedError(Problem.REQUEST, _NO_VAULT)
         predictions = self._accepted(sha, body, media_type)
         # Every answer has its note, made before; if that is lost, the door itself repeats.
         answer = self.holdout.recall(team, sha) if known else None
@@ -157,7 +168,7 @@ class Board:
         team, most = _team_of(caller), self.config.limits.finalists
         self.require_open(caller)
         if not self._has_finalists():
-            raise RefusedError(Problem.REQUEST, "This board has no vault to name finalists for.")
+            raise RefusedError(Problem.REQUEST, _NO_VAULT)
         named = list(dict.fromkeys(submissions))
         if len(named) > most:
             raise RefusedError(Problem.REQUEST, f"Expected at most {most} finalists.")
@@ -274,6 +285,7 @@ class Board:
         lost = [sha for sha in whose if self._uploads.read(sha) is None]
         kept = {sha: own for sha, own in whose.items() if sha not in lost}
         if not kept:
+            self.holdout.require_unjudged()
             return None, lost
         return self.holdout.judge(Values(list(kept), partial(self._judged, part)), kept), lost
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, final
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -27,7 +28,15 @@ else:
 
 PUBLIC_FILE, VAULT_FILE = "public.labels", "vault.labels"  # what `board init` writes
 _MOST_BYTES = 1_000_000  # of a board.toml
-_Path = Annotated[Path, Field(strict=False)]  # TOML has text for it
+
+
+def _named(path: Path) -> Path:
+    if "\0" in str(path):
+        raise ValueError("no file can have that name")
+    return path
+
+
+_Path = Annotated[Path, Field(strict=False), AfterValidator(_named)]  # TOML has text for it
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _UPLOADS: dict[str, tuple[str, ...]] = {  # what each kind of statistic is computed from
     "accuracy": ("classes", "probabilities"),
@@ -62,6 +71,10 @@ class BoardSection(_Section):
     def _check(self) -> "BoardSection":
         if not self.title.isprintable():
             raise ValueError("expected a title of printable characters")
+        try:
+            _ = self.closes_at
+        except OverflowError:
+            raise ValueError("expected a time in closes that there is in UTC too") from None
         return self
 
     @property
@@ -293,6 +306,8 @@ def read_config(path: Path) -> BoardConfig:
         config = BoardConfig.model_validate(content)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = f"it is not TOML: {error}"
+    except RecursionError:
+        reason = "it is nested too deeply"
     except ValidationError as error:
         reason = "; ".join(_sentence(problem) for problem in error.errors()[:5])
     else:

@@ -19,6 +19,7 @@ from torch_holdout.service.server.closing import (
     results_path,
 )
 from torch_holdout.service.server.config import VAULT_FILE, BoardConfig
+from torch_holdout.service.server.statistics import described
 from torch_holdout.service.server.tokens import Caller, Scope
 
 
@@ -40,6 +41,7 @@ def initialise(config: BoardConfig) -> Made:
             f"Expected a new board, but {config.board.name!r} is in the ledger: it was initialised "
             f"before. `board rotate --host` prints a new token for you."
         )
+    _require_use(config)
     board = Board.create(config)
     store, name = board.store, config.board.name
     with store.transaction() as connection:
@@ -51,6 +53,28 @@ def initialise(config: BoardConfig) -> Made:
     return Made(
         rows=board.layout.rows, public=board.public_size, host_token=host, reader_token=reader
     )
+
+
+def _require_use(config: BoardConfig) -> None:
+    """Raise where no submission could ever be answered, or told a value."""
+    closes, feedback = config.board.closes_at, config.feedback
+    if closes is not None and closes <= now():
+        raise HoldoutError(
+            f"Expected a time in the future in closes, but {closes} is over: no submission would "
+            f"be answered. Nothing was changed."
+        )
+    if feedback.baseline is None or feedback.step is None:
+        return
+    own = described(config.statistics)[config.first]
+    larger = own["mode"] == "max"
+    best = own["high"] if larger else own["low"]
+    first_told = feedback.baseline + (feedback.step if larger else -feedback.step)
+    if (first_told > best) == larger and first_told != best:
+        raise HoldoutError(
+            f"Expected a baseline that can be beaten by a step, but {feedback.baseline:g} and a "
+            f"step of {feedback.step:g} leave nothing up to {best:g}: no value would ever be told. "
+            f"Both are in the units of {config.first!r}. Nothing was changed."
+        )
 
 
 def add_team(config: BoardConfig, name: str, submissions: int | None = None) -> str:
@@ -130,13 +154,13 @@ def close(config: BoardConfig, vault: Path | None) -> dict[str, Any]:
     from torch_holdout.service.server.pages import results_page
 
     board = Board.open(config)
-    written = None if config.store.keep_uploads else board.view().results
-    if written is not None:  # and the uploads are gone
-        return written
-    results, lost = board.close(vault)
-    closed_at = str(board.holdout.head()[2])
-    content = results_content(config, closed_at, results, lost)
-    write_private(results_path(config), json.dumps(content, indent=1).encode())
+    # What was written before stands where the uploads may be gone since.
+    content = None if config.store.keep_uploads else board.view().results
+    if content is None:
+        results, lost = board.close(vault)
+        closed_at = str(board.holdout.head()[2])
+        content = results_content(config, closed_at, results, lost)
+        write_private(results_path(config), json.dumps(content, indent=1).encode())
     write_private(config.folder / RESULTS_PAGE, results_page(board.view()).encode())
     if not config.store.keep_uploads:
         board.remove_uploads()

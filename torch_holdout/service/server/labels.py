@@ -17,7 +17,7 @@ import numpy as np
 
 from torch_holdout._noise.orders import secret_order
 from torch_holdout._noise.streams import fresh_secret
-from torch_holdout._shared.private_files import why_not_private, write_private
+from torch_holdout._shared.private_files import create_private, why_not_private
 from torch_holdout.errors import HoldoutError, HoldoutMismatchError, SealedValueError
 from torch_holdout.service.server.config import (
     PUBLIC_FILE,
@@ -26,7 +26,7 @@ from torch_holdout.service.server.config import (
     StatisticSection,
 )
 from torch_holdout.service.server.promises import public_rows
-from torch_holdout.service.server.statistics import arguments, statistic
+from torch_holdout.service.server.statistics import arguments
 from torch_holdout.service.server.uploads import Array, read_npy
 
 _FORMAT = b"torch_holdout labels 1\n"
@@ -71,27 +71,53 @@ def has_parts(config: BoardConfig) -> bool:
     return all(place.is_file() for place in places)
 
 
-def cut_labels(config: BoardConfig) -> None:
+def planned_part(config: BoardConfig, target: Array) -> LabelPart:
+    """Return the size of the public part before anything is cut, to check a configuration with."""
+    rows = len(target)
+    size = public_rows(rows, config.data.public)
+    return LabelPart(rows, size, b"", b"", np.empty(0, np.int64), target[:0])
+
+
+def cut_labels(config: BoardConfig, target: Array) -> None:
     """Cut the labels at random and write both parts; refuse to replace a file that is there."""
     places = [config.folder / name for name in (PUBLIC_FILE, VAULT_FILE)]
     for place in places:
         if place.exists() or place.is_symlink():
-            raise HoldoutError(
-                f"Expected no {place.name} next to board.toml, but there is one. Labels are cut "
-                f"once; nothing was changed. Remove it if it belongs to no board."
-            )
-    target = _source(config)
+            raise _there(place)
     rows = len(target)
     public = public_rows(rows, config.data.public)
-    for section in config.statistics.values():
-        for size in {public, rows - public} - {0}:
-            statistic(section).units(size)  # raises where there are more blocks than rows
     order = secret_order(rows)
     parts = np.sort(order[:public]), np.sort(order[public:])
     vault = _packed(config, rows, parts[1], target, None)
     first = _packed(config, rows, parts[0], target, hashlib.sha256(vault).hexdigest())
-    write_private(places[0], first)
-    write_private(places[1], vault)
+    try:
+        create_private(places[0], first)
+        create_private(places[1], vault)
+    except FileExistsError as error:  # of another attempt, meanwhile: parts must not be mixed
+        raise _there(Path(error.filename)) from None
+
+
+def require_cut_from(config: BoardConfig, target: Array) -> None:
+    """Raise unless both parts are these labels, cut as the configuration says.
+
+    Files that an attempt left may be those of labels, or of a share, that were wrong.
+    """
+    places = [config.folder / name for name in (PUBLIC_FILE, VAULT_FILE)]
+    public, vault = parts = [read_part(config, place) for place in places]
+    rows = len(target)
+    numbers = np.sort(np.concatenate([part._numbers for part in parts]))
+    fits = (
+        public.other == vault.digest
+        and public.size == public_rows(rows, config.data.public)
+        and np.array_equal(numbers, np.arange(rows))
+        and all(np.array_equal(part._target, target[part._numbers]) for part in parts)
+    )
+    if not fits:
+        raise HoldoutError(
+            f"Expected {PUBLIC_FILE} and {VAULT_FILE} to be cut from {config.data.source.name} as "
+            f"board.toml says, but an attempt before this one left others. Remove both if they "
+            f"belong to no board, and run `board init` again; nothing was changed."
+        )
 
 
 def read_part(config: BoardConfig, path: Path) -> LabelPart:
@@ -121,7 +147,7 @@ def read_vault(config: BoardConfig, path: Path, public: LabelPart) -> LabelPart:
     raise refusal
 
 
-def _source(config: BoardConfig) -> Array:
+def read_source(config: BoardConfig) -> Array:
     """Read the host's own file of labels."""
     path = config.path(config.data.source)
     content = _private_content(path)
@@ -139,6 +165,13 @@ def _source(config: BoardConfig) -> Array:
         expected = "finite values" if classes is None else f"classes from 0 to {classes - 1}"
         raise HoldoutError(f"Expected {expected} in {path.name}.")
     return target
+
+
+def _there(place: Path) -> HoldoutError:
+    return HoldoutError(
+        f"Expected no {place.name} beside board.toml, but there is one. Labels are cut once; "
+        f"nothing was changed. Remove it if it belongs to no board."
+    )
 
 
 def _within(target: Array, classes: int) -> bool:

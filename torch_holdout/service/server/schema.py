@@ -179,6 +179,11 @@ class _SqliteFile:
             raise LedgerError(
                 f"Expected {self._path} on a local disk, but it is on {kind}. Use a local path."
             )
+        if not self._path.parent.is_dir():
+            raise LedgerError(
+                f"Expected a folder for the ledger at {self._path.parent}, but there is none. Make "
+                f"it, or name another one in [store]. Nothing was changed."
+            )
         opened = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
         os.close(opened)
         with contextlib.closing(sqlite3.connect(self._path)) as plain:

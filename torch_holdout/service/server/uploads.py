@@ -222,14 +222,18 @@ def _require_usable(array: Array, layout: Layout) -> None:
         return
     if not np.isfinite(array).all():
         raise RefusedError(Problem.FINITE, f"Expected finite {layout.upload}.")
-    if layout.upload == "probabilities":
-        sums = array.sum(axis=1, dtype=np.float64)
-        outside = float(array.min()) < 0 or float(array.max()) > 1
-        if outside or float(np.abs(sums - 1).max()) > _SUM_TOLERANCE:
-            raise RefusedError(
-                Problem.RANGE,
-                "Expected probabilities from 0 to 1 that sum to 1 in each row, within 0.001.",
-            )
+    if layout.upload == "probabilities" and not _are_probabilities(array):
+        raise RefusedError(
+            Problem.RANGE,
+            "Expected probabilities from 0 to 1 that sum to 1 in each row, within 0.001.",
+        )
+
+
+def _are_probabilities(array: Array) -> bool:
+    if float(array.min()) < 0 or float(array.max()) > 1:
+        return False
+    sums = array.sum(axis=1, dtype=np.float64)
+    return float(np.abs(sums - 1).max()) <= _SUM_TOLERANCE
 
 
 @final
