@@ -1,6 +1,7 @@
 """Draw and print how far released values can be off: ``python docs/tolerance.py``.
 
-Writes docs/tolerance.png and prints the table of docs/guarantees.md, from the code that certifies.
+Writes docs/tolerance.png, with its twin for dark pages, and prints the table of
+docs/guarantees.md, from the code that certifies.
 """
 
 import math
@@ -40,19 +41,18 @@ def draw(path):
     """Draw the tolerance against n for several budgets, with what the alternatives give."""
     figure, axes = plt.subplots(figsize=(7.5, 4.6))
     sizes = [round(10 ** (2.5 + k / 10)) for k in range(34)]
-    shades = ("#9ecae1", "#4292c6", "#2171b5", "#08306b")
-    for budget, colour in zip(BUDGETS, shades, strict=True):
+    for budget, colour in zip(BUDGETS, ("C0", "C2", "C4", "C5"), strict=True):
         values = [th.certificate(size=n, queries=200, budget=budget).tolerance for n in sizes]
         axes.plot(sizes, values, color=colour, lw=2, label=f"B = {budget}")
     axes.plot(
         sizes,
         [hoeffding(max(1, int(0.2 * n)), 0.05) for n in sizes],
-        color="#d95f02",
+        color="C1",
         ls="--",
         label="a vault of 20 %, opened once",
     )
     naive = [math.sqrt(math.log(2 * 200 / 0.05) / (2 * n)) for n in sizes]
-    axes.plot(sizes, naive, color="0.6", ls=":", label="naive union bound (invalid when adaptive)")
+    axes.plot(sizes, naive, color="C7", ls=":", label="naive union bound (invalid when adaptive)")
     axes.set(xscale="log", yscale="log", ylim=(0.004, 1), xlabel="holdout examples n")
     axes.set_ylabel("distance to the population, 95 % confidence")
     axes.set_title("What released values are worth after 200 queries (normalised)", loc="left")
@@ -66,5 +66,7 @@ def draw(path):
 
 
 if __name__ == "__main__":
-    draw(Path(__file__).with_name("tolerance.png"))
+    from pictures import in_both
+
+    in_both(draw, Path(__file__).with_name("tolerance.png"))
     print(table())

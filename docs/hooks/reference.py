@@ -117,7 +117,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that no one writes."""
     written = {page_of(module): module_page(module) for module in PUBLIC}
     written |= {"reference/index.md": index_page(), "reference/cli.md": command_page()}
-    for page, source in COPIED.items():
+    for page, source in COPIED.items():  # as it is linked from the repository's folder
         written[page] = (ROOT / source).read_text().replace("](docs/", "](")
     for path, content in written.items():
         files.append(File.generated(config, path, content=content))

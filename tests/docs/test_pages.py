@@ -21,6 +21,7 @@ EXACT = {
     "costs.md": 1,
     "derivations.md": 8,
     "existing-project.md": 1,
+    "guarantees.md": 1,
     "many-runs.md": 2,
     "ratios.md": 1,
     "read-a-report.md": 1,

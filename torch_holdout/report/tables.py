@@ -11,6 +11,7 @@ from torch_holdout.holdout.closed_values import published
 from torch_holdout.holdout.closing import Closing
 from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.report import verdict
+from torch_holdout.report.model_card import model_card, records_card
 from torch_holdout.report.summary import Report, answers_of, chosen, reading_of, shown
 
 COLUMNS = (
@@ -33,10 +34,12 @@ def content(report: Report) -> dict[str, Any]:
         account["headline"] = verdict.headline(holdout)
         account["verdict"] = list(map(asdict, verdict.verdict(holdout)))
         account["not_promised"] = verdict.not_promised(holdout)
+        account["model_card"] = model_card(holdout)
     for account, records in zip(whole["records"], report.records, strict=True):
         account["headline"] = verdict.records_headline(records)
         account["verdict"] = list(map(asdict, verdict.records_verdict(records)))
         account["not_promised"] = verdict.records_not_promised(records)
+        account["model_card"] = records_card(records)
     return whole
 
 

@@ -101,11 +101,7 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         "population, or a later one that has drifted.",
         "Values are clipped to the declared bounds; what lies beyond them does not count.",
     ]
-    limits += [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
-    sizes = {n: own["batch_size"] for n, own in status.statistics.items() if "batch_size" in own}
-    limits += [batches(s, sizes[s.name]) for s in holdout.statistics if s.name in sizes]
-    limits += [groups(s, status.size) for s in holdout.statistics if s.name in status.grouped]
-    limits += [quotient(s) for s in holdout.statistics if s.ratio]
+    limits += meanings(holdout)
     if not status.renaming_detected:
         limits.append(
             "The account does not know its data's fingerprint: the same data under another name "
@@ -131,6 +127,16 @@ def not_promised(holdout: HoldoutReport) -> tuple[str, ...]:
         "restored backup or a copy refunds budget, and this page cannot show that.",
         "Python cannot keep other code in the same process from reading the raw values.",
     )
+
+
+def meanings(holdout: HoldoutReport) -> list[str]:
+    """Return what is claimed where a statistic is no plain mean over examples."""
+    status = holdout.status
+    found = [blocks(s, status.size) for s in holdout.statistics if s.blocks is not None]
+    sizes = {n: own["batch_size"] for n, own in status.statistics.items() if "batch_size" in own}
+    found += [batches(s, sizes[s.name]) for s in holdout.statistics if s.name in sizes]
+    found += [groups(s, status.size) for s in holdout.statistics if s.name in status.grouped]
+    return found + [quotient(s) for s in holdout.statistics if s.ratio]
 
 
 def records_headline(records: RecordsReport) -> str:

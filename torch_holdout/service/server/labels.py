@@ -169,7 +169,7 @@ def read_source(config: BoardConfig) -> Array:
 
 def _there(place: Path) -> HoldoutError:
     return HoldoutError(
-        f"Expected no {place.name} beside board.toml, but there is one. Labels are cut once; "
+        f"Expected no {place.name} next to board.toml, but there is one. Labels are cut once; "
         f"nothing was changed. Remove it if it belongs to no board."
     )
 
