@@ -199,6 +199,69 @@ def test_a_loader_that_ignores_its_argument_does_not_show_the_holdout(tmp_path):
     assert "eval_loss" in trainer.evaluate()
 
 
+def renamed(change):
+    """The holdout's examples with other fields; all of them have ``input_ids``."""
+
+    class Other(Rows):
+        def __getitem__(self, index):
+            return change(super().__getitem__(index), index)
+
+    return Other
+
+
+FIELDS = {
+    "no labels": lambda row, index: {"input_ids": row["input_ids"]},
+    "a number of its own": lambda row, index: {"idx": index, **row},
+    "a mask": lambda row, index: {**row, "attention_mask": torch.ones(8, dtype=torch.long)},
+    "another order": lambda row, index: dict(reversed(row.items())),
+}
+
+
+@pytest.mark.parametrize("case", FIELDS)
+def test_the_same_examples_with_other_fields_are_the_same(case, tmp_path):
+    """As whole records they were others; what the model reads decides its predictions."""
+    kind = renamed(FIELDS[case])
+    trainer = trainer_for("classes", tmp_path, live())
+    before = torch.get_rng_state()
+    for asked in (trainer.predict, trainer.evaluate, trainer.get_test_dataloader):
+        with pytest.raises(HoldoutError, match="45 of 45 records are the holdout's own"):
+            asked(kind("classes", SIZE, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert trainer.holdout.status().queries == 0
+    trained = trainer_for("classes", tmp_path, live(), train_dataset=kind("classes", SIZE, 2))
+    with pytest.raises(InvalidArgumentError, match="45 of 45 are the holdout's own"):
+        trained.train()
+    trainer.get_test_dataloader(kind("classes", SIZE, 9))
+    sure = trainer_for("classes", tmp_path, live(), check_data=False)
+    sure.get_test_dataloader(kind("classes", SIZE, 2))
+
+
+def test_a_loader_that_hides_its_dataset_is_not_evaluated(tmp_path):
+    class Batches:
+        def __iter__(self):
+            return iter(DataLoader(Rows("classes", SIZE, 2), batch_size=5))
+
+        def __len__(self):
+            return 9
+
+    trainer = trainer_for("classes", tmp_path, live())
+    with pytest.raises(InvalidArgumentError, match="one of the two cannot be compared"):
+        trainer.evaluation_loop(Batches(), "Evaluation")
+    assert trainer.state.log_history == []
+    sure = trainer_for("classes", tmp_path, live(), check_data=False)
+    assert "eval_loss" in sure.evaluation_loop(Batches(), "Evaluation").metrics
+
+
+def test_a_loader_of_a_part_of_the_holdout_is_not_another_sets(tmp_path):
+    class Mine(HoldoutTrainer):
+        def get_eval_dataloader(self, eval_dataset=None):
+            return DataLoader(Subset(self.eval_dataset, range(20)), batch_size=5)
+
+    trainer = trainer_for("classes", tmp_path, live(), kind=Mine)
+    with pytest.raises(InvalidArgumentError, match="20 of 20 records are the holdout's own"):
+        trainer.evaluate(Rows("classes", 9, 4))
+
+
 def test_dropping_the_last_batch_is_refused(tmp_path):
     trainer = trainer_for("classes", tmp_path, live(), args={"dataloader_drop_last": True})
     with pytest.raises(PartialPassError, match="drop_last=True and leaves out the last 5"):

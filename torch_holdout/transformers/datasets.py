@@ -1,8 +1,12 @@
 """Which datasets of a ``HoldoutTrainer`` are the holdout, and which share no record with it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
+from torch.utils.data import Dataset
+
+from torch_holdout._noise.generators import lent_generators
 from torch_holdout._shared.distributed import on_first_rank, rank_and_world
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import InvalidArgumentError, UnguardedLogError
@@ -11,12 +15,14 @@ from torch_holdout.holdout.protocol import Door
 from torch_holdout.training.data_check import (
     DataCheck,
     Others,
+    Refusal,
     SharedRecords,
     common_indices_or_none,
     display_of_the_holdout,
     guess_of_the_holdout,
+    require_other_hashes,
 )
-from torch_holdout.training.data_reading import UnreadableDataError, read
+from torch_holdout.training.data_reading import Reading, UnreadableDataError, read
 
 _DISPLAYED = display_of_the_holdout("sets in `public_eval`")
 _OWN_GUESS = guess_of_the_holdout(
@@ -68,13 +74,20 @@ class HoldoutData:
         """Whether it is the holdout's dataset itself."""
         return any(dataset is each for each in self._given)
 
+    def has_own(self, dataset: Any) -> bool:
+        """Whether it is, or takes records from, the holdout's dataset."""
+        return self.is_own(dataset) or bool(common_indices_or_none(self.own, dataset))
+
     def check(self) -> None:
         """Compare all datasets with the account and the holdout's, once for each."""
         train = self._trainer.train_dataset
         if self._checked and self._checked[0] is train:
             return
         trained = [] if train is None else [(train, _TRAINED_ON)]
-        self._check.compare(self.own, [*self._others, *trained])
+        others = [*self._others, *trained]
+        self._check.compare(self.own, others)
+        _, world = rank_and_world()
+        without_trace(lambda: on_first_rank(world, lambda: self._compare_inputs(others)))
         self._checked = [train]
 
     def require_apart(self, dataset: Any, what: str) -> None:
@@ -82,7 +95,7 @@ class HoldoutData:
         if self.is_own(dataset):
             raise _raw(self._holdout, what, "its dataset is the holdout's")
         self.check()
-        if dataset is None or any(dataset is each for each in self._apart):
+        if any(dataset is each for each in self._apart):
             return
         _, world = rank_and_world()
         without_trace(lambda: on_first_rank(world, lambda: self._compare(dataset, what)))
@@ -94,6 +107,7 @@ class HoldoutData:
             return InvalidArgumentError(str(_raw(holdout, what, reason)))
 
         self._check.compare(self.own, [(dataset, refusal)])
+        self._compare_inputs([(dataset, refusal)])
         if not self._check_data or common_indices_or_none(self.own, dataset) is not None:
             return
         try:
@@ -105,6 +119,55 @@ class HoldoutData:
                 f"{self._holdout.name!r}, but one of the two cannot be compared: {reason}. "
                 f"check_data=False says that you know. Nothing was charged."
             ) from None
+
+    def _compare_inputs(self, others: Others) -> None:
+        """Compare what the model reads of a row, where rows have other fields than the holdout's.
+
+        A column more or less, or another order of them, makes other records of the same examples.
+        """
+        name = getattr(self._trainer.model, "main_input_name", "")
+        own = _fields(self.own) if self._check_data else None
+        for dataset, refusal in others:
+            fields = None if own is None else _fields(dataset)
+            if own and fields and fields != own and name in own and name in fields:
+                self._compare_field(name, dataset, refusal)
+
+    def _compare_field(self, name: str, dataset: Any, refusal: Refusal) -> None:
+        try:
+            own, other = (_read_whole(_Field(each, name)) for each in (self.own, dataset))
+        except UnreadableDataError:
+            return  # whole records cannot be compared either, and that is said
+        require_other_hashes(self._holdout, own, other, refusal)
+
+
+class _Field(Dataset[Any]):
+    """One field of each row of a dataset."""
+
+    def __init__(self, dataset: Any, name: str) -> None:
+        self.dataset = dataset
+        self._name = name
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index][self._name]
+
+
+def _read_whole(dataset: Any) -> Reading:
+    """Return what was read as if it were all: the account has no hashes of single fields."""
+    reading = read(dataset)
+    return replace(reading, total=len(reading.hashes))
+
+
+def _fields(dataset: Any) -> list[Any] | None:
+    """Return the names of a first row's fields, in order; None if it has none."""
+    try:
+        with lent_generators("data check", "fields"):
+            row = dataset[0]
+    except Exception:  # it cannot be read by number
+        return None
+    return list(row) if isinstance(row, Mapping) else None
 
 
 def _raw(holdout: Door, what: str, reason: str) -> UnguardedLogError:

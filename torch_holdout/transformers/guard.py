@@ -219,7 +219,7 @@ class TrainerGuard:
             self._route = None  # callbacks come before the evaluation ends
             return True
         dataset = getattr(loader, "dataset", None)
-        if self._route is None or self.data.is_own(dataset):
+        if self._route is None or self.data.has_own(dataset):
             self.data.require_apart(dataset, "evaluation_loop()")
         return False
 
