@@ -64,9 +64,12 @@ def fits(price, cell, more):
     for error, known in expected(cell).items():
         widest = half_width(price.rows, error, price.bracket)
         narrowest = half_width(price.rows, error, max(1e-9, price.bracket - more))
+        said = price.half_widths[error]
         if known is None:
             assert widest >= 0.99 * 0.25
+            assert said is None or said >= 0.99 * 0.25
             continue
+        assert said == pytest.approx(widest, rel=1e-3)  # what the command prints
         rounding = 0.5 * 10 ** -(4 if known < 0.1 else 3)
         assert narrowest <= 1.01 * known + rounding
         assert widest >= 0.99 * known - rounding

@@ -1,5 +1,6 @@
 """The page as text: what it says in which state, and that names are never markup."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -47,6 +48,21 @@ def test_names_are_text():
     read = Reader(pages.board_page(VIEWS["hostile"]()))
     assert all(name in read.text for name in HOSTILE)
     assert "alert" not in str(read.tags)
+
+
+UNTOLD = "Values on rows that nobody had been told anything about"
+
+
+def test_a_closed_board_claims_untold_rows_only_where_there_are_results_on_them():
+    """Not before results are written, and not without a vault."""
+    judged = VIEWS["closed"]()
+    assert UNTOLD in pages.board_page(judged)
+    told = pages.board_page(replace(judged, facts=judged.facts | {"public": 1.0}))
+    waiting = pages.board_page(replace(judged, results=None))
+    for page in (told, waiting):
+        assert UNTOLD not in page
+    assert "Final results" in told
+    assert "Final results" not in waiting
 
 
 def test_the_page_says_what_the_view_says():

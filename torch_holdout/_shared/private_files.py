@@ -26,7 +26,7 @@ def write_private(path: Path, content: bytes, *, draft: str = "part") -> None:
     unfinished = path.with_name(f"{path.name}.{draft}")
     unfinished.unlink(missing_ok=True)
     try:
-        create_private(unfinished, content)
+        _create(unfinished, content)
         unfinished.replace(path)
     finally:
         with contextlib.suppress(OSError):
@@ -48,6 +48,11 @@ def create_private(path: Path, content: bytes) -> None:
             ...
         FileExistsError: ...
     """
+    _create(path, content)
+    _sync_folder(path.parent)
+
+
+def _create(path: Path, content: bytes) -> None:
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, _OWNER_ONLY)
     try:
         with os.fdopen(opened, "wb") as file:
@@ -57,7 +62,6 @@ def create_private(path: Path, content: bytes) -> None:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
 
 
 def read_private(path: Path, *, longest: int) -> bytes | None:
