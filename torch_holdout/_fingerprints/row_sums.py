@@ -10,9 +10,8 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,9 +48,10 @@ def content_lanes(words: Tensor) -> Tensor:
     body = words.narrow(0, 0, whole * ROW).view(whole, ROW)
     tail = words.narrow(0, whole * ROW, words.numel() - whole * ROW).unsqueeze(0)
     at_once = _ROWS_ON_CPU if words.device.type == "cpu" else _ROWS_ELSEWHERE
-    sums = torch.cat([_by_words(rows) for rows in (*torch.split(body, at_once), tail)], dim=1)
+    known = keys(words.device)
+    sums = [_by_words(rows, known) for rows in (*torch.split(body, at_once), tail)]
     positions = torch.arange(whole + 1, device=words.device)
-    return mixed(sums + positions * STEP).sum(1)
+    return mixed(torch.cat(sums, dim=1) + positions * STEP).sum(1)
 
 
 @final
@@ -68,19 +68,17 @@ class ByteSums:
     """
 
     def __init__(self) -> None:
-        self._buffer = np.empty(_ROWS_ON_CPU * ROW, np.int32)
+        self._buffer = torch.empty(_ROWS_ON_CPU * ROW, dtype=torch.int32)
         self._filled = 0
         self._products: list[Tensor] = []
         self._counts: list[int] = []  # rows of each group
 
     def add(self, group: Sequence[Tensor]) -> None:
         """Hash the int32 words of some tensors as if they were joined."""
-        words = 0
-        for tensor in group:
-            self._write(tensor.numpy())
-            words += tensor.numel()
-        self._counts.append(words // ROW + 1)  # the last is not whole
-        self._write(np.zeros(self._counts[-1] * ROW - words, np.int32))
+        words = torch.cat(list(group)) if len(group) > 1 else group[0]
+        self._counts.append(len(words) // ROW + 1)  # the last is not whole
+        self._write(words)
+        self._write(torch.zeros(self._counts[-1] * ROW - len(words), dtype=torch.int32))
 
     def lanes(self) -> Tensor:
         """Return the hash of each group, int64 [groups, LANES]."""
@@ -96,19 +94,19 @@ class ByteSums:
             found.index_add_(0, groups, mixed(sums))
         return found
 
-    def _write(self, words: "np.ndarray[Any, np.dtype[np.int32]]") -> None:
+    def _write(self, words: Tensor) -> None:
         done = 0
         while done < len(words):
             count = min(len(words) - done, len(self._buffer) - self._filled)
-            free = self._buffer[self._filled : self._filled + count]
-            np.bitwise_xor(words[done : done + count], _FLIP, out=free)
+            free = self._buffer.narrow(0, self._filled, count)
+            torch.bitwise_xor(words.narrow(0, done, count), _FLIP, out=free)
             self._filled += count
             done += count
             if self._filled == len(self._buffer):
                 self._multiply()
 
     def _multiply(self) -> None:
-        rows = torch.from_numpy(self._buffer[: self._filled]).view(torch.int8).view(-1, 4 * ROW)
+        rows = self._buffer[: self._filled].view(torch.int8).view(-1, 4 * ROW)
         self._products.append(torch._int_mm(rows, _key_digits()[0]))
         self._filled = 0
 
@@ -162,13 +160,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-_known_keys = functools.cache(keys)
-
-
-def _by_words(rows: Tensor) -> Tensor:
+def _by_words(rows: Tensor, known: Tensor) -> Tensor:
     wide = rows.to(torch.int64)
-    known = _known_keys(rows.device).narrow(1, 0, wide.shape[1])
-    return torch.stack([(wide * key).sum(1) for key in known])
+    return torch.stack([(wide * key).sum(1) for key in known.narrow(1, 0, wide.shape[1])])
 
 
 @functools.cache

@@ -96,14 +96,15 @@ def weights_fingerprint(model: nn.Module, version: str = "") -> WeightsFingerpri
     by_bytes, places = ByteSums(), []
     with one_thread():
         for index, group in enumerate(_grouped(_words(_whole(tensor)) for _, tensor in named)):
-            if group[0].device.type == "cpu" and bytes_are_exact():
+            if _is_on_processor(group[0]) and bytes_are_exact():
                 by_bytes.add(group)
                 places.append(index)
             else:
                 content = content_lanes(torch.cat(group)).to(total.device)
                 total = total + mixed(content + signed(index * STEP % 2**64))
-        found = by_bytes.lanes() + (torch.tensor(places, dtype=torch.int64) * STEP).unsqueeze(1)
-        total = total + mixed(found).sum(0).to(total.device)
+        if places:
+            found = by_bytes.lanes() + (torch.tensor(places) * STEP).unsqueeze(1)
+            total = total + mixed(found).sum(0).to(total.device)
     text = "\n".join(described).encode(errors="surrogatepass")
     return WeightsFingerprint(hashlib.sha256(text).hexdigest(), total)
 
@@ -274,6 +275,10 @@ def _grouped(tensors: Iterator[Tensor]) -> Iterator[list[Tensor]]:
             group.append(words)
     if group:
         yield group
+
+
+def _is_on_processor(words: Tensor) -> bool:
+    return words.device.type == "cpu" and type(words) is Tensor  # else it may be fake
 
 
 def _words(tensor: Tensor) -> Tensor:
