@@ -38,8 +38,8 @@ class RemoteAnswer:
         kind: ``"release"`` or ``"guess"`` (a Ladder or a record), ``"kept"``, ``"reverted"`` or
             ``"first"`` (a gate), ``"sealed"``, or ``"repeat"`` of an earlier answer, which is free.
         better: Whether it was better, or kept; None where the board does not say.
-        value: What was told about the first statistic, in its own units; with a guess, what had to be
-            beaten, which is the public baseline at first; None if nothing is said.
+        value: What was told about the first statistic, in its own units; with a guess, what had to
+            be beaten, which is the public baseline at first; None if nothing is said.
         interval: Where the population's value lies; None where nothing is certified.
         values: What was told about every statistic.
         quota: What the team may still ask.
