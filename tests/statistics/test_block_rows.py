@@ -181,8 +181,14 @@ class TestDictionaries:
 
     def test_the_keys_are_named_where_one_is_to_be_selected(self):
         preds, target = detections()
-        for select, words in ((None, r"keys \['classes', 'map'\]"), ("mAP", "`select` names"),
-                              (lambda result: result["mAP"], "`select` names"), (0, "`select` names"), ("classes", "gave several")):  # fmt: skip
+        missing = "`select` names"
+        for select, words in (
+            (None, r"keys \['classes', 'map'\]"),
+            ("mAP", missing),
+            (lambda result: result["mAP"], missing),
+            (0, missing),
+            ("classes", "gave several"),
+        ):
             statistic = th.Blockwise(average_precision, 4, 0.0, 1.0, select=select)
             with pytest.raises(InvalidArgumentError, match=words):
                 account(statistic, 40).accumulator("m").update(preds, target)

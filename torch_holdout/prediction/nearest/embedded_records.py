@@ -282,7 +282,7 @@ class EmbeddedRecords(nn.Module, NearestVoters):
 
 
 def _is_whole(state: dict[str, Any]) -> bool:
-    """Whether a state's records are such as `add` makes: their order is exact, their votes count."""
+    """Whether a state's records are such as ``add`` makes: in an exact order, of known classes."""
     codes, labels, users = state["codes"], state["labels"], state["users"]
     size, made = (len(state["ids"]),), state["made"]
     kinds = (codes.dtype, labels.dtype) == (torch.int8, torch.int64)
