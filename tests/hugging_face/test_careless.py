@@ -6,6 +6,7 @@ import logging
 import pytest
 import torch
 import torch_holdout as th
+from torch.utils.data import DataLoader
 from torch.utils.tensorboard import SummaryWriter
 from torch_holdout.transformers import HoldoutTrainer
 from torchmetrics import MeanMetric
@@ -258,6 +259,16 @@ def a_callback_predicts(base):
     return base, {"callbacks": [Predicts()]}
 
 
+@careless(r"predict\(\) on other data")
+def a_callback_predicts_with_another_column(base):
+    return base, {"callbacks": [PredictsNumbered()]}
+
+
+@careless("cannot be compared")
+def a_callback_evaluates_batches_it_has_kept(base):
+    return base, {"callbacks": [EvaluatesKept()]}
+
+
 @careless(None)
 def a_callback_reads_what_is_published(base):
     class Reads(TrainerCallback):
@@ -311,6 +322,31 @@ class MakesLoader(WithTrainer):
 class Predicts(WithTrainer):
     def on_epoch_end(self, args, state, control, **kwargs):
         write(args, "predicted", self.trainer.predict(self.trainer.eval_dataset).metrics)
+
+
+class PredictsNumbered(WithTrainer):
+    def on_epoch_end(self, args, state, control, **kwargs):
+        rows = [{"idx": index, **row} for index, row in enumerate(self.trainer.eval_dataset)]
+        write(args, "predicted", self.trainer.predict(rows).metrics)
+
+
+class Kept:
+    """Batches that were read before; they do not tell of which dataset."""
+
+    def __init__(self, dataset):
+        self.batches = list(DataLoader(dataset, batch_size=9))
+
+    def __iter__(self):
+        return iter(self.batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+
+class EvaluatesKept(WithTrainer):
+    def on_epoch_end(self, args, state, control, **kwargs):
+        kept = Kept(self.trainer.eval_dataset)
+        write(args, "evaluated", self.trainer.evaluation_loop(kept, "Evaluation").metrics)
 
 
 class ReadsTrainer(WithTrainer):

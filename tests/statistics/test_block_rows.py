@@ -181,8 +181,14 @@ class TestDictionaries:
 
     def test_the_keys_are_named_where_one_is_to_be_selected(self):
         preds, target = detections()
-        for select, words in ((None, r"keys \['classes', 'map'\]"), ("mAP", "`select` names"),
-                              (0, "`select` names"), ("classes", "gave several")):  # fmt: skip
+        missing = "`select` names"
+        for select, words in (
+            (None, r"keys \['classes', 'map'\]"),
+            ("mAP", missing),
+            (lambda result: result["mAP"], missing),
+            (0, missing),
+            ("classes", "gave several"),
+        ):
             statistic = th.Blockwise(average_precision, 4, 0.0, 1.0, select=select)
             with pytest.raises(InvalidArgumentError, match=words):
                 account(statistic, 40).accumulator("m").update(preds, target)
@@ -337,6 +343,10 @@ class TestRegistered:
     def test_what_cannot_select_is_refused(self, select):
         with pytest.raises(InvalidArgumentError, match="`select`"):
             th.Blockwise(BinaryF1Score(), 3, 0.0, 1.0, select=select)
+
+    def test_a_class_is_not_taken_for_a_function(self):
+        with pytest.raises(InvalidArgumentError, match=r"the class BinaryF1Score; write Binary"):
+            th.Blockwise(BinaryF1Score, 3, 0.0, 1.0)
 
     def test_a_pickle_of_before_has_neither(self):
         statistic = th.Blockwise(torch.mean, 3, 0.0, 1.0)

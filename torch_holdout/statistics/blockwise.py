@@ -111,10 +111,12 @@ class Blockwise(Statistic):
         self._set_bounds(low, high, mode)
         require_whole("blocks", plain_whole(blocks), 2, 10**9)
         require_whole("seed", plain_whole(seed), 0, 2**62)
-        if not callable(metric):
+        if not callable(metric) or isinstance(metric, type):
+            given = type(metric).__name__
+            if isinstance(metric, type):
+                given = f"the class {metric.__name__}; write {metric.__name__}(...)"
             raise InvalidArgumentError(
-                f"Expected `metric` to be a torchmetrics metric or a function, but got "
-                f"{type(metric).__name__}."
+                f"Expected `metric` to be a torchmetrics metric or a function, but got {given}."
             )
         if degenerate is None:
             degenerate = self.high if self.mode == "min" else self.low
@@ -253,10 +255,8 @@ class Blockwise(Statistic):
     def _selected(self, result: Any) -> Any:
         if self.select is None:
             return result
-        if callable(self.select):
-            return self.select(result)
         try:
-            return result[self.select]
+            return self.select(result) if callable(self.select) else result[self.select]
         except (KeyError, IndexError, TypeError):
             raise NoSuchEntryError("Expected a result with the selected entry.") from None
 

@@ -218,6 +218,32 @@ def test_a_state_of_other_records_or_another_embedding_is_refused():
         make_predictor(records=other)(clusters(2)[0])
 
 
+CHANGED = {
+    "other labels": lambda state: state.update(labels=state["labels"] + 3),
+    "labels below 0": lambda state: state.update(labels=-state["labels"] - 1),
+    "rounded": lambda state: state.update(codes=1000 * state["codes"].float()),
+    "beyond the largest": lambda state: state["codes"].fill_(-128),
+    "fewer records": lambda state: state.update(codes=state["codes"][1:]),
+    "fewer names": lambda state: state.update(ids=state["ids"][1:]),
+    "other dimensions": lambda state: state.update(codes=state["codes"][:, 1:]),
+    "nobody's": lambda state: state["users"].__setitem__(0, None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_state_that_was_edited_is_refused_before_a_charge(change):
+    """Labels that are no classes raised after the charge; larger codes had no exact order."""
+    found = EmbeddedRecords(nn.Identity(), num_classes=3, unit="user")
+    found.add(torch.eye(4), [0, 1, 2, 1], users=["a", "a", "b", "c"])
+    before, kept = found.nearest(torch.eye(4), 3), copy.deepcopy(found.state_dict())
+    CHANGED[change](kept["_extra_state"])
+    with pytest.raises(HoldoutMismatchError, match="converted, edited or left out"):
+        found.load_state_dict(kept)
+    assert torch.equal(found.nearest(torch.eye(4), 3), before)
+    found.load_state_dict(found.state_dict())
+    assert torch.equal(found.nearest(torch.eye(4), 3), before)
+
+
 def test_number_types_of_the_store_stay_when_the_embedding_is_moved():
     records = make_records()
     before = listed(records)

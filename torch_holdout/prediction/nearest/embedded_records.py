@@ -14,7 +14,7 @@ from torch_holdout.prediction.mechanisms.base import NearestVoters
 from torch_holdout.prediction.nearest.embedding import Embed, Embedding
 from torch_holdout.prediction.nearest.incoming import Incoming, names_of, read_records
 from torch_holdout.prediction.nearest.placed import Name, placed
-from torch_holdout.prediction.nearest.search import MOST_RECORDS, nearest_labels
+from torch_holdout.prediction.nearest.search import LARGEST, MOST_RECORDS, nearest_labels
 from torch_holdout.prediction.neighbours import Neighbours, Unit
 
 
@@ -216,6 +216,11 @@ class EmbeddedRecords(nn.Module, NearestVoters):
                 f"Expected records of {self.identity()}, but the state has records of "
                 f"{state['made']}. Build EmbeddedRecords as they were."
             )
+        if not _is_whole(state):
+            raise HoldoutMismatchError(
+                "Expected records as `state_dict()` returned them, but some were converted, edited "
+                "or left out of the state. Nothing was loaded."
+            )
         with self.members_lock:
             self._embedding = Embedding(state["dimensions"], state["embedding"])
             self._secret = bytes.fromhex(state["secret"])
@@ -274,6 +279,20 @@ class EmbeddedRecords(nn.Module, NearestVoters):
                 f"it was never added, or is gone. Nothing was removed."
             )
         return names
+
+
+def _is_whole(state: dict[str, Any]) -> bool:
+    """Whether a state's records are such as ``add`` makes: in an exact order, of known classes."""
+    codes, labels, users = state["codes"], state["labels"], state["users"]
+    size, made = (len(state["ids"]),), state["made"]
+    kinds = (codes.dtype, labels.dtype) == (torch.int8, torch.int64)
+    owned = made["unit"] == "record" or None not in users
+    if not kinds or not owned or (codes.shape[:1], labels.shape, (len(users),)) != (size,) * 3:
+        return False
+    known = (labels >= 0) & (labels < made["num_classes"])
+    return bool(known.all() & (codes >= -LARGEST).all()) and (
+        not len(codes) or codes.shape[1:] == (state["dimensions"],)
+    )
 
 
 def _searching(device: torch.device) -> torch.device:
