@@ -315,6 +315,32 @@ def test_a_certificate_makes_it_https(tmp_path, workers):
             httpx.get(f"{server.url.replace('https', 'http')}/v1/me", timeout=60)
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl makes a certificate")
+def test_a_certificate_that_cannot_be_served_is_a_sentence(tmp_path):
+    """Before anything listens: workers would fail, and be started again, for ever."""
+    path, _ = made(tmp_path)
+    for command in (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=board -keyout key.pem -out cert.pem",
+        "genrsa -out other.pem 2048",
+        "rsa -aes128 -passout pass:phrase -in key.pem -out phrase.pem",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True, capture_output=True)
+    text = path.read_text()
+    for cert, key, words in (
+        ("cert.pem", "nothing.pem", "nothing.pem cannot be read: there is none"),
+        ("nothing.pem", "key.pem", "nothing.pem cannot be read: there is none"),
+        ("cert.pem", "other.pem", "KEY_VALUES_MISMATCH"),
+        ("cert.pem", "phrase.pem", "they are not"),
+        ("cert.pem", "board.toml", "they are not"),
+    ):
+        pair = f'workers = 2\ncertfile = "{cert}"\nkeyfile = "{key}"'
+        path.write_text(text.replace("workers = 1", pair))
+        found = CliRunner().invoke(app, ["serve", str(path)])
+        assert found.exit_code == 2
+        assert words in found.stderr
+        assert "Serving" not in found.stdout
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -88,7 +88,7 @@ def test_exhaustion(board):
     board.releases = 1
     one, frozen = metric(board), metric(board, on_exhausted="freeze")
     passed(frozen, partly(30))
-    with pytest.raises(BudgetExhaustedError, match="is spent"):
+    with pytest.raises(BudgetExhaustedError, match=r"\(1 release\) is spent"):
         passed(one, partly(35))
     with pytest.warns(HoldoutWarning, match="stale"):
         assert passed(frozen, partly(35)) == pytest.approx(30 / 41)

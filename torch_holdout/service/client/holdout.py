@@ -158,7 +158,10 @@ class RemoteHoldout:
     @property
     def budget(self) -> int:
         """The values that the team may be told in all; if unknown, from when it was first asked."""
-        self._known_quota()
+        if self._budget is None:
+            known = self._quota
+            self._asked_quota()
+            self._quota = known or self._quota  # an answer may have said since that none is left
         return self._budget or 0
 
     @property

@@ -5,6 +5,7 @@ import logging.config
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
+from torch_holdout._shared.files import why_unreadable
 from torch_holdout.errors import HoldoutError
 from torch_holdout.service.server.config import (
     BoardConfig,
@@ -88,6 +90,7 @@ def serve(path: Path, *, announce: Callable[[str, str], None] = print) -> None:
     """
     config = read_config(path)
     require_transport(config.server)
+    require_certificate(config)
     _require_packages()
     _check(config)
     with TemporaryDirectory(prefix="torch_holdout_") as folder, _Stopping():
@@ -111,6 +114,29 @@ def require_transport(server: ServerSection) -> None:
             "Expected certfile and keyfile, or behind_proxy = true, for anything but loopback. "
             "Tokens would travel in the open. Nothing was started."
         )
+
+
+def require_certificate(config: BoardConfig) -> None:
+    """Raise unless certificate and key, where there are any, can be served: workers would fail."""
+    own = config.server
+    if own.certfile is None or own.keyfile is None:
+        return
+    places = config.path(own.certfile), config.path(own.keyfile)
+    problem = next(
+        (f"{path.name} cannot be read: {why}" for path in places if (why := why_unreadable(path))),
+        "",
+    )
+    if not problem:
+        try:  # with no pass phrase, or a key that has one would ask for it here
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*places, password="")
+        except (OSError, ValueError) as error:
+            problem = f"they are not ({getattr(error, 'reason', None) or error})"
+        else:
+            return
+    raise HoldoutError(
+        f"Expected certfile and keyfile in [server] to be a certificate and its own key as PEM "
+        f"files, without a pass phrase, but {problem}. Nothing was started."
+    )
 
 
 def _require_packages() -> None:
