@@ -2,7 +2,7 @@
 
 Labels are coin flips, so nobody is better than 50 %. An analyst asks for the accuracy of random
 classifiers, keeps those that look better than a coin, inverts the others and claims their vote.
-Writes docs/naive_and_guarded.png and prints its numbers.
+Writes docs/naive_and_guarded.png, with its twin for dark pages, and prints its numbers.
 """
 
 from pathlib import Path
@@ -39,17 +39,17 @@ def draw(path, rows):
     figure, axes = plt.subplots(figsize=(7.5, 4.0))
     raw, guarded, fresh = ([mean(side) for side in column] for column in zip(*rows, strict=True))
     spread = [(min(row[1]), max(row[1])) for row in rows]
-    axes.fill_between(QUERIES, *zip(*spread, strict=True), color="#1f6f8b", alpha=0.15, lw=0)
-    axes.plot(QUERIES, raw, "o-", color="#c0392b", lw=2)
-    axes.plot(QUERIES, guarded, "o-", color="#1f6f8b", lw=2)
-    axes.plot(QUERIES, fresh, "--", color="0.45", lw=1.5)
+    axes.fill_between(QUERIES, *zip(*spread, strict=True), color="C0", alpha=0.15, lw=0)
+    axes.plot(QUERIES, raw, "o-", color="C3", lw=2)
+    axes.plot(QUERIES, guarded, "o-", color="C0", lw=2)
+    axes.plot(QUERIES, fresh, "--", color="C7", lw=1.5)
     end = QUERIES[-1] + 15
-    axes.text(end, raw[-1], f"a raw holdout\nsays {raw[-1]:.0f} %", color="#c0392b", va="center")
+    axes.text(end, raw[-1], f"a raw holdout\nsays {raw[-1]:.0f} %", color="C3", va="center")
     axes.text(
-        end, guarded[-1] + 0.6, f"a guarded one\nsays {guarded[-1]:.0f} %", color="#1f6f8b",
+        end, guarded[-1] + 0.6, f"a guarded one\nsays {guarded[-1]:.0f} %", color="C0",
         va="bottom",
     )  # fmt: skip
-    axes.text(end, fresh[-1] - 0.6, "fresh data: 50 %", color="0.35", va="top")
+    axes.text(end, fresh[-1] - 0.6, "fresh data: 50 %", color="C7", va="top")
     axes.set(
         xlim=(0, 1240),
         ylim=(44, 82),
@@ -66,8 +66,11 @@ def draw(path, rows):
 
 
 if __name__ == "__main__":
+    from pictures import in_both
+
     found = [claims(queries) for queries in QUERIES]
-    draw(Path(__file__).with_name("naive_and_guarded.png"), found)
+    picture = Path(__file__).with_name("naive_and_guarded.png")
+    in_both(lambda path: draw(path, found), picture)
     for queries, row in zip(QUERIES, found, strict=True):
         raw, guarded, fresh = (f"{mean(side):.1f} %" for side in row)
         least, most = min(row[1]), max(row[1])
