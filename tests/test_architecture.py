@@ -229,6 +229,19 @@ def test_import_is_light():
     assert found.stdout.splitlines() == ["[]", "[]"]
 
 
+@pytest.mark.parametrize("words", [["--help"], ["plan", "--queries=200", "--size=10000"]])
+def test_the_command_plans_and_helps_without_torch(words):
+    code = (
+        "import contextlib, sys; from torch_holdout.cli import app\n"
+        "with contextlib.suppress(SystemExit):\n    app(sys.argv[1:])\n"
+        "print([m for m in ('torch', 'sqlalchemy') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"
+    assert len(found.stdout.splitlines()) > 5
+
+
 def test_every_public_name_is_there_and_documented():
     for name in torch_holdout.__all__:
         assert getattr(torch_holdout, name).__doc__

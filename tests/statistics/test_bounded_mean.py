@@ -86,6 +86,50 @@ def test_batching_and_order_do_not_matter():
         assert sums._kept == 1000
 
 
+class TestSmallBatchesTogether:
+    """Values wait for each other: that must be seen by nobody."""
+
+    def test_whatever_is_read_counts_all_batches(self):
+        values = torch.rand(1000, generator=torch.Generator().manual_seed(1)) * 7 - 1
+        for name in ("_kept", "_sealed", "_squares", "_beyond", "_squares_beyond"):
+            once, often = (
+                th.BoundedMean(0.0, 5.0).accumulator(LEVELS, size=900, rank=0, world=2)
+                for _ in range(2)
+            )
+            for batch in values.split(64):
+                once.update(batch)
+                often.update(batch)
+                assert often._kept <= 450
+            assert int(getattr(once, name)) == int(getattr(often, name))
+            assert once._seen == 1000
+
+    def test_few_wait(self):
+        sums = th.BoundedMean(0.0, 1.0).accumulator(LEVELS)
+        for _ in range(1000):
+            sums.update(torch.rand(64))
+            assert sum(map(len, sums._waiting)) < 2**14
+        assert sums._seen == sums._kept == 64_000
+
+    def test_memory_that_is_used_again_changes_nothing(self):
+        """The twin keeps the batch's own memory."""
+        batch, sums = torch.zeros(8, dtype=torch.float64), th.BoundedMean(0, 1).accumulator(LEVELS)
+        twin = th.BoundedMean(0, 1).accumulator(LEVELS)
+        twin._values = lambda arguments, named: arguments[0]
+        for each in (sums, twin):
+            batch.fill_(1.0)
+            each.update(batch)
+            batch.fill_(0.0)
+        assert (int(sums._sealed), int(twin._sealed)) == (8 * LEVELS, 0)
+
+    def test_a_wrong_batch_is_refused_when_it_comes(self):
+        sums = th.BoundedMean(0, 1).accumulator(LEVELS)
+        sums.update(torch.ones(3))
+        for wrong in (torch.tensor(0.5), torch.zeros(2, 2), torch.zeros(1).expand(4)):
+            with pytest.raises(InvalidArgumentError):
+                sums.update(wrong)
+        assert (sums._seen, int(sums._sealed)) == (3, 3 * LEVELS)
+
+
 def test_no_gradient_no_graph_and_inference_mode():
     values = torch.rand(3, requires_grad=True)
     sums = th.BoundedMean(0, 1).accumulator(LEVELS)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_holdout.errors import SealedValueError
-from torch_holdout.statistics.sealed_sums import SummedLevels
+from torch_holdout.statistics.sealed_sums import JoinedLevels
 
 from support.oracles.host_reads import HostReads
 from support.oracles.squares import levels_of, squares_of
@@ -70,7 +70,7 @@ def in_single_precision(self, *arguments, **named):
 
 @pytest.mark.parametrize("twin", [of_the_batch_sum, in_single_precision])
 def test_broken_twins_are_caught(twin, monkeypatch):
-    monkeypatch.setattr(SummedLevels, "update", twin)
+    monkeypatch.setattr(JoinedLevels, "update", twin)
     values = torch.rand(1000, generator=torch.Generator().manual_seed(0)) * 5 - 1.5
     assert differs(LOSS, values, 64)
 

@@ -197,3 +197,55 @@ class TestPublishing:
         guard = HoldoutGuard(holdout())
         fit(trainer([guard]), module)
         assert seen[-1] == guard.answers["val_loss"].value
+
+    @pytest.mark.parametrize("namespace", NAMESPACES)
+    def test_what_is_published_is_where_a_log_of_the_same_numbers_would_be(
+        self, namespace, tmp_path
+    ):
+        """The twin logs the answers itself, as any module does: same keys, same places."""
+        pl = package(namespace)
+        guard = guard_class(namespace)(holdout())
+        evaluations, seen = [], []
+
+        def loggers(name):
+            return [pl.loggers.CSVLogger(tmp_path, name)]
+
+        class Later(pl.Callback):
+            def on_validation_epoch_end(self, trainer, pl_module):
+                if not trainer.sanity_checking:
+                    evaluations.append({k: float(v) for k, v in trainer.callback_metrics.items()})
+                    assert trainer.logged_metrics.keys() == trainer.callback_metrics.keys()
+
+        class Reads(pl.Callback):
+            def on_validation_end(self, trainer, pl_module):
+                if not trainer.sanity_checking:
+                    seen.append(dict(trainer.progress_bar_metrics))
+
+        def plain(self, batch, batch_idx):
+            self(batch[0])
+
+        def log_all(self):
+            if not self.trainer.sanity_checking:
+                for name, value in evaluations[len(seen)].items():
+                    if name != "train":
+                        bar = name in ("val_loss", "val_acc")
+                        self.log(name, torch.tensor(value, dtype=torch.float64), prog_bar=bar)
+
+        module = network(namespace)
+        guarded = trainer([guard, Later(), Reads()], namespace, logger=loggers("guarded"))
+        fit(guarded, module)
+        (returned,) = guarded.validate(module, guarded.val_dataloaders, verbose=False)
+        own, seen_by_guard = dict(guarded.callback_metrics), [*seen]
+        seen.clear()
+        other = network(namespace, validation_step=plain, on_validation_epoch_end=log_all)
+        logging = trainer([Reads()], namespace, logger=loggers("plain"))
+        fit(logging, other)
+        (expected,) = logging.validate(other, logging.val_dataloaders, verbose=False)
+        assert returned == expected
+        assert own == logging.callback_metrics
+        left = [{k: v for k, v in each.items() if k != "left"} for each in seen_by_guard]
+        assert left == seen
+        files = [next(tmp_path.glob(f"{name}/*/metrics.csv")) for name in ("guarded", "plain")]
+        ours, theirs = (path.read_text().splitlines() for path in files)
+        assert sorted(ours[0].split(",")) == sorted(theirs[0].split(","))
+        assert len(ours) == len(theirs)

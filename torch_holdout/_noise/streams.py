@@ -13,13 +13,15 @@ import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
-from torch_holdout._noise.device import Uniforms
 from torch_holdout._noise.gaussian import blocks_of
 from torch_holdout._noise.laplace import UNIFORM_BITS, bit_thresholds, require_scale
 from torch_holdout._shared.checks import shown
 from torch_holdout.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from torch_holdout._noise.device import Uniforms
 
 _UNIFORM_BYTES = UNIFORM_BITS // 8
 _SEED_BITS = 8192  # Python writes down no longer ones
@@ -99,8 +101,11 @@ class NoiseSource(ABC):
         """Return the stream of single draws for one purpose."""
         return NoiseStream(self._reader(key))
 
-    def uniforms(self, *key: object) -> Uniforms:
+    def uniforms(self, *key: object) -> "Uniforms":
         """Return the batches of draws for one purpose."""
+        # It imports torch, which takes longer than a plan, and a plan has no batches.
+        from torch_holdout._noise.device import Uniforms
+
         return Uniforms(self._reader(("batch", *key)))
 
 

@@ -113,13 +113,20 @@ class Statistic(ABC):
 
     def _quantise(self, values: Tensor, resolution: int) -> Tensor:
         """Clip, normalise and round to levels; a value that is not finite takes the worse bound."""
-        _require_per_example(values)
-        mps = values.device.type == "mps"  # which has no float64
-        values = values.detach().to(torch.float32 if mps else torch.float64)
-        unit = (values.clamp(self.low, self.high) - self.low) / (self.high - self.low)
-        worse = 1.0 if self.mode == "min" else 0.0
-        unit = torch.where(torch.isfinite(values), unit, worse)
-        return (unit * resolution).round().to(torch.int64)
+        return self._levels_of(own_numbers(values), resolution)
+
+    def _levels_of(self, numbers: Tensor, resolution: int) -> Tensor:
+        worse = self.high if self.mode == "min" else self.low
+        unit = numbers.nan_to_num(worse, worse, worse).clamp_(self.low, self.high)
+        unit.sub_(self.low).div_(self.high - self.low)
+        return unit.mul_(resolution).round_().to(torch.int64)
+
+
+def own_numbers(values: Tensor) -> Tensor:
+    """Return a copy of values in the precision of levels; raise unless each example has one."""
+    _require_per_example(values)
+    mps = values.device.type == "mps"  # which has no float64
+    return values.detach().to(torch.float32 if mps else torch.float64, copy=True)
 
 
 def _require_per_example(values: Tensor) -> None:

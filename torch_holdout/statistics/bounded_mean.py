@@ -22,8 +22,8 @@ from torch_holdout._shared.text import counted
 from torch_holdout._shared.tracebacks import errors_by_type
 from torch_holdout.errors import InvalidArgumentError
 from torch_holdout.statistics.arrays import as_tensor, is_array
-from torch_holdout.statistics.base import Mode, Statistic
-from torch_holdout.statistics.sealed_sums import SealedSums, SummedLevels
+from torch_holdout.statistics.base import Mode, Statistic, own_numbers
+from torch_holdout.statistics.sealed_sums import JoinedLevels, SealedSums
 from torch_holdout.statistics.undefined import heard_warnings
 
 _IGNORED = -100  # as torch has it
@@ -75,7 +75,13 @@ class BoundedMean(Statistic):
         return f"{type(self).__qualname__} {function}"
 
     def _empty(self, resolution: int) -> SealedSums:
-        return SummedLevels(self.identity(), resolution, self.levels)
+        return JoinedLevels(
+            self.identity(),
+            resolution,
+            self.levels,
+            values=lambda arguments, named: own_numbers(self._values(arguments, named)),
+            quantise=self._levels_of,
+        )
 
     def levels(self, arguments: tuple[Any, ...], named: dict[str, Any], resolution: int) -> Tensor:
         """Turn the arguments of one ``update`` into integer levels, one per example."""
