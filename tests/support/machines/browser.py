@@ -55,7 +55,9 @@ CHARTS = """() => [...document.querySelectorAll('figure > svg')]
 })"""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(
+    scope="module"
+)  # an open one has an event loop that runs, and no test starts another
 def chromium():
     """A headless Chromium; without one the tests are skipped unless a browser is required."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
