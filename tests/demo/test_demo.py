@@ -33,7 +33,7 @@ def test_the_demo_prints_and_draws(tmp_path):
     shown = run("demo", "--epochs", "3", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     printed = " ".join(shown.stdout.split())
-    for words in ("raw values", "guarded values", "sealed run", "a raw holdout says", "of it:"):
+    for words in ("raw values", "guarded values", "sealed run", "by a raw holdout", "of it:"):
         assert words in printed
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 20_000
     assert "releases left" in (tmp_path / "demo" / "demo-live.html").read_text()
@@ -126,7 +126,7 @@ def test_the_demo_needs_no_extra(base_python, tmp_path):
     found = run("demo", "--epochs", "3", cwd=tmp_path, python=base_python)
     assert found.returncode == 0, found.stderr[-3000:]
     printed = " ".join(found.stdout.split())
-    for words in ("Generated patterns", "sealed run", "a raw holdout says", "demo.txt"):
+    for words in ("Generated patterns", "sealed run", "by a raw holdout", "demo.txt"):
         assert words in printed
     assert "For real digits and a picture: pip install 'torch-holdout[demo]'" in printed
     table = (tmp_path / "demo" / "demo.txt").read_text()

@@ -190,7 +190,7 @@ def test_closing_shows_every_challenger_and_what_keeps_are_worth():
     widths = [value.high - value.low for value in closing.curve("acc")]
     assert widths[2] > widths[1]  # it pays for the bit before it
     assert closing.challenges == tuple(told)
-    assert "1 of 2 challenges kept; with 95 % confidence, a statement of its own" in str(closing)
+    assert "1 of 2 challenges kept; separately, with 95 % confidence none was" in str(closing)
     assert holdout.challenge("acc", wrong_on(0), query="wrong on 39").kept is False  # a repeat
     with pytest.raises(th.HoldoutClosedError, match="Nothing was charged"):
         holdout.challenge("acc", wrong_on(0), query="new")

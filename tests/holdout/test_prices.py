@@ -328,7 +328,7 @@ class TestSentences:
         assert "open run 3, evaluation 6: pays 8.92 nats" in lines[4]
         assert [line[2:30].strip() for line in lines[6:]] == [
             *("nothing (a run without stop=", "run.record(), and it is one"),
-            *("run.record(), and it is not one", "holdout.winner() after it"),
+            *("run.record(), and it is not", "holdout.winner() after it"),
             *("stop=: stopped by patience a", "stop=: ended by hand at pass"),
             "stop=: given up after pass 1",
         ]

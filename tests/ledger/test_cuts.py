@@ -213,7 +213,7 @@ class TestAfterWatching:
         assert th.overlap(display, again).shared >= 10  # of 40, they were watched
 
     def test_without_a_fingerprint_status_says_so(self):
-        assert "nor another cut of the data is detected" in str(make_holdout().status())
+        assert "neither is another cut of the data" in str(make_holdout().status())
         rest = cut()[2]
         holdout = make_holdout(size=len(rest), fingerprint=th.fingerprint(rest))
         assert "not detected" not in str(holdout.status())

@@ -195,7 +195,7 @@ def test_an_empty_ledger(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4", "v5", "v6"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4", "v5"])
 def test_ledgers_of_earlier_versions_stay_what_they_are(tmp_path, version, mode):
     """Runs of the earlier version may still be writing to it; an archived one is read-only."""
     assets = Path(__file__).parent.parent / "assets"
@@ -210,6 +210,20 @@ def test_ledgers_of_earlier_versions_stay_what_they_are(tmp_path, version, mode)
         found = CliRunner().invoke(app, [name, str(tmp_path / "old.db"), *options])
         assert (found.exit_code, found.stderr) == (0, "")
     assert (tmp_path / "old.db").read_bytes() == before
+
+
+def test_parameters_of_training_records_that_cannot_be_read_are_a_sentence(tmp_path):
+    """The frozen ledger of schema 6 has such an account; its holdouts are read by name."""
+    path = tmp_path / "old.db"
+    shutil.copy(Path(__file__).parent.parent / "assets" / "ledger_v6.db", path)
+    path.chmod(0o600)
+    for command in (("report", "--json"), ("status",)):
+        name, *options = command
+        found = CliRunner().invoke(app, [name, str(path), *options])
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert "readable parameters of training records 'records'" in found.stderr
+        readable = CliRunner().invoke(app, [name, str(path), *options, "--name", "ladder"])
+        assert (readable.exit_code, readable.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

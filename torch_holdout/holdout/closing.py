@@ -253,7 +253,7 @@ def _keeps(challenges: Sequence[Challenge]) -> str:
         return f"{made}; no single keep is certified"
     confidence = confidence_text(KEEP_FAILURE)
     which = "" if len(certified) == len(tested) else " of the certified ones"
-    return f"{made}; with {confidence} confidence, stated apart, none{which} was kept falsely"
+    return f"{made}; separately, with {confidence} confidence none{which} was kept falsely"
 
 
 def _place(value: ClosedValue) -> str:

@@ -220,7 +220,7 @@ class Status:
         """Say what about the data is not detected."""
         if not self.renaming_detected:
             split = "; a new split is, by the guard" if self.split_detected else ""
-            undetected = "neither renaming nor another cut of the data is detected"
+            undetected = "renaming is not detected, and neither is another cut of the data"
             return [f"  {undetected}: pass fingerprint=th.fingerprint(dataset){split}"]
         if not self.split_detected:
             return ["  parts of the data are not detected: open it once with its fingerprint"]

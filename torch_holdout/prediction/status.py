@@ -6,7 +6,9 @@ from typing import final
 
 from torch_holdout._shared.text import counted, up
 from torch_holdout.accounting.compose import sampling_delta
+from torch_holdout.errors import HoldoutError, LedgerError
 from torch_holdout.ledger.records import RecordsSummary
+from torch_holdout.ledger.registration import UNREADABLE
 from torch_holdout.ledger.schema import ZEPTO
 
 
@@ -125,7 +127,19 @@ class PredictionStatus:
 def records_status(
     summary: RecordsSummary, address: str, *, queries_left: int | None = None
 ) -> PredictionStatus:
-    """Return the state of an account from its counters."""
+    """Return the state of an account from its counters; raise if its parameters are unreadable."""
+    try:
+        return _status(summary, address, queries_left)
+    except HoldoutError:
+        raise
+    except UNREADABLE:
+        raise LedgerError(
+            f"Expected readable parameters of training records {summary.name!r} in {address}, but "
+            f"they were edited or damaged. Nothing was repaired. Restore the ledger from a backup."
+        ) from None
+
+
+def _status(summary: RecordsSummary, address: str, queries_left: int | None) -> PredictionStatus:
     registered = summary.registration
     share = summary.spent / max(1, summary.capacity)
     pure = registered["delta"] is None

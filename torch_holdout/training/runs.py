@@ -178,8 +178,7 @@ def require_step(module: Any, name: str) -> None:
     """Raise if a module has no step of its own: Lightning would skip the evaluation silently."""
     owner = next((base for base in type(module).__mro__ if name in vars(base)), None)
     if name not in vars(module) and (owner is None or owner.__name__ == "LightningModule"):
-        instead = " If it has a `holdout_step` too, that one is called."
-        extra = instead if name == "validation_step" else ""
+        extra = " With both, `holdout_step` is called instead." if name == "validation_step" else ""
         raise InvalidArgumentError(
             f"Expected {type(module).__name__} to define `{name}`, because Lightning skips the "
             f"evaluation without one and the holdout would never be asked.{extra} Add "
