@@ -3,12 +3,16 @@
 import copy
 import math
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from time import sleep
 
 import pytest
 import torch
 import torch_holdout as th
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_holdout.holdout import run as run_of
 from torch_holdout.ledger.verify import verify
 
 SIZE = 8
@@ -252,6 +256,28 @@ def test_two_handles_cannot_begin_more_runs_than_the_budget():
     with pytest.raises(th.BudgetExhaustedError):
         second.evaluate(sums(holdout, 0.5), query="a")
     assert len(holdout.status().runs) == 1
+
+
+def test_threads_that_come_first_begin_one_run(monkeypatch):
+    """A thread waits after its commit, before it knows which run it has begun."""
+    decide = run_of.on_first_rank
+
+    def late(*arguments):
+        decided = decide(*arguments)
+        sleep(0.05)
+        return decided
+
+    monkeypatch.setattr(run_of, "on_first_rank", late)
+    holdout = sealed(budget=4)
+    run, start = holdout.run(stop=th.Patience("err", 5)), Barrier(4)
+
+    def evaluate(number):
+        start.wait()
+        return run.evaluate(sums(holdout, number / 4), query=f"{number}").number
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(evaluate, range(4))) == [1, 2, 3, 4]
+    assert holdout.budget_left == 3
 
 
 def test_giving_up_before_it_could_stop_is_free():

@@ -30,6 +30,7 @@ from torch_holdout.training.data_reading import RECORDS, common_indices, spread
 from torch_holdout.tuning.optuna import sharing
 
 from support.builders.guarded import (
+    EXACT,
     IN_A_TRAINER,
     NAMESPACES,
     SIZE,
@@ -357,6 +358,33 @@ class TestGuesses:
             check(account, val, DataLoader([*Subset(val, range(0, 2_000, 4))]))
         check(account, val, DataLoader(data(500, seed=1)))
 
+    def test_parts_that_have_changed_places(self):
+        """The part that was validated on before is the holdout's, whatever the loader has now."""
+        whole, account = data(60), self.account(size=30)
+        first, second = Subset(whole, range(30)), Subset(whole, range(30, 60))
+        check(account, first, DataLoader(second))
+        with (
+            pytest.warns(HoldoutWarning, match="0 of 30 compared"),
+            pytest.raises(InvalidArgumentError, match="30 of 30 are the holdout's own"),
+        ):
+            check(account, second, DataLoader(first))
+
+    def test_a_display_that_was_the_holdout_before(self):
+        whole, account = data(60), make_holdout(size=30, mechanism=th.Sealed(evaluations=3))
+        first, second = (DataLoader(Subset(whole, range(n, n + 30))) for n in (0, 30))
+        DataCheck(account, check_data=True).run(first, None, [second])
+        with (
+            pytest.warns(HoldoutWarning, match="0 of 30 compared"),
+            pytest.raises(InvalidArgumentError, match="shows the holdout's values"),
+        ):
+            DataCheck(account, check_data=True).run(second, None, [first])
+
+    def test_other_preprocessing_and_its_own_training_records_pass(self):
+        account = self.account(size=30)
+        check(account, data(30), DataLoader(data(50, seed=1)))
+        with pytest.warns(HoldoutWarning, match="preprocessing"):
+            check(account, data(30, seed=2), DataLoader(data(50, seed=3)))
+
     def test_a_mechanism_without_guesses_reads_none(self):
         check(make_holdout(size=60), data(60), DataLoader(data(60)))
 
@@ -425,6 +453,29 @@ class TestInATrainer:
         with pytest.raises(InvalidArgumentError, match="shows the holdout's values"):
             fit(trainer([own], namespace), module, val=[loader(), loader(shown)])
         assert account.status().queries == 0
+
+    @pytest.mark.parametrize("mechanism", [EXACT, th.Sealed(evaluations=3)])
+    def test_the_holdout_is_not_tested_without_a_guard(self, namespace, mechanism):
+        """Its test_step would log raw values, by the Trainer that has the guard of validation."""
+        account, seen = holdout(mechanism=mechanism), []
+        guard = guard_class(namespace)(account)
+        module = network(
+            namespace,
+            test_step=lambda self, batch, batch_idx: seen.append(
+                self.log("test_loss", per_example(self, batch)["val_loss"].mean())
+            ),
+        )
+        run = trainer([guard], namespace, max_epochs=1)
+        fit(run, module)
+        with pytest.raises(InvalidArgumentError, match="97 of 97 are the holdout's own") as found:
+            run.test(module, loader(), verbose=False)
+        assert "trainer.validate()" in str(found.value)
+        assert not seen
+        run.test(module, loader(data(seed=7)), verbose=False)
+        assert seen
+        if not mechanism.shows_values:
+            account.close()  # its values are public now
+            run.test(module, loader(), verbose=False)
 
     def test_subsets_of_one_dataset_are_compared_without_reading(self, namespace):
         whole, account = data(2 * SIZE), holdout(mechanism=th.Sealed(evaluations=3))

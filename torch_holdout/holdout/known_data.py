@@ -10,6 +10,11 @@ def has_fingerprint(holdout: ReusableHoldout) -> bool:
     return holdout._ledger.summary(holdout._attached()).fingerprinted
 
 
+def is_open(holdout: ReusableHoldout) -> bool:
+    """Whether the account was not closed: its values are not public yet."""
+    return holdout._ledger.summary(holdout._attached()).closed == "open"
+
+
 def known_data(holdout: ReusableHoldout, hashes: Hashes) -> KnownData:
     """Return how many of some records are among those of the holdout's account."""
     return holdout._ledger.known_data(holdout._attached(), hashes)

@@ -12,6 +12,7 @@ from torch import nn
 from torch_holdout._fingerprints.weights import WeightsFingerprint
 from torch_holdout._shared.checks import require_instance
 from torch_holdout._shared.distributed import on_first_rank, rank_and_world
+from torch_holdout._shared.locks import OwnLock
 from torch_holdout._shared.tracebacks import without_frames, without_trace
 from torch_holdout.errors import HoldoutClosedError, InvalidArgumentError, SealedValueError
 from torch_holdout.holdout.checks import Question, guesses_for, query_key
@@ -88,6 +89,7 @@ class Run:
         self._number: int | None = None  # once it is known, the run is found without a search
         self._replays = 0  # passes of a resumed run that may come again
         self._warned = False  # that the values of a query are read once
+        self._turn = OwnLock()
         if resume is None:
             self._require_a_share()
             return
@@ -284,7 +286,8 @@ class Run:
             # Only here, after the commit, does anything leave.
             return passed, mark
 
-        passed, self._mark = on_first_rank(asked.world, decide)
+        with self._turn:  # of several threads one begins the run
+            passed, self._mark = on_first_rank(asked.world, decide)
         return passed
 
     def _opened(self, runs: SealedRuns) -> OpenedRun:

@@ -9,7 +9,7 @@ import logging
 import operator
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -20,7 +20,12 @@ from torch_holdout._shared.distributed import on_first_rank, rank_and_world
 from torch_holdout._shared.tracebacks import without_trace
 from torch_holdout.errors import HoldoutMismatchError, HoldoutWarning, InvalidArgumentError
 from torch_holdout.holdout.door import ReusableHoldout
-from torch_holdout.holdout.known_data import has_fingerprint, known_data, learn_data
+from torch_holdout.holdout.known_data import (
+    has_fingerprint,
+    is_open,
+    known_data,
+    learn_data,
+)
 from torch_holdout.holdout.protocol import Door
 from torch_holdout.ledger.same_data import SPLIT_ONCE, compared_share, much
 from torch_holdout.training.data_reading import (
@@ -89,6 +94,13 @@ _OWN_GUESS = guess_of_the_holdout(
     "A guess loader's",
 )
 _DISPLAYED = display_of_the_holdout("`public_dataloaders`", "A public loader's")
+_TESTED = SharedRecords(
+    "loaders of trainer.test()",
+    "this guard guards validation, so the test_step would log raw values",
+    "Call trainer.validate(), which asks the holdout; test on other records, which a guard with "
+    "stage='test' guards.",
+    "A test loader's",
+)
 
 
 @final
@@ -124,6 +136,25 @@ class DataCheck:
         # Frames of the comparison hold records and their hashes.
         without_trace(lambda: on_first_rank(world, lambda: self._once(dataset, others)))
 
+    def refuse_tested(self, loaders: Iterable[Any]) -> None:
+        """Raise if unguarded loaders of a test have records that the open account knows."""
+        holdout = self._holdout
+        if not self._check_data or not isinstance(holdout, ReusableHoldout):
+            return
+        datasets = [_dataset(loader) for loader in loaders]
+        _, world = rank_and_world()
+        without_trace(lambda: on_first_rank(world, lambda: self._refuse(holdout, datasets)))
+
+    def _refuse(self, holdout: ReusableHoldout, datasets: Iterable[Any]) -> None:
+        for dataset in datasets if is_open(holdout) else ():
+            self._refuse_one(holdout, dataset)
+
+    def _refuse_one(self, holdout: ReusableHoldout, dataset: Any) -> None:
+        try:
+            require_unknown(holdout, read(dataset), _TESTED)
+        except UnreadableDataError as reason:
+            self._say(f"{_TESTED.whose} dataset was not compared: {reason}", logging.INFO)
+
     def _once(self, dataset: Any, others: Others) -> None:
         publics = sum(refusal is _DISPLAYED for _, refusal in others)
         key = (self._holdout.address, self._holdout.account, self._check_data, publics)
@@ -140,21 +171,27 @@ class DataCheck:
             return  # a board's account is elsewhere
         try:
             reading = read(dataset)
-            compare_with_account(holdout, reading)
+            foreign = compare_with_account(holdout, reading)
         except UnreadableDataError as reason:
             # Users who have registered a fingerprint count on the comparison.
             level = logging.WARNING if has_fingerprint(holdout) else logging.INFO
             self._say(f"The loader's dataset was not compared with the account: {reason}", level)
             return
         for other, refusal in others:
-            if common_indices_or_none(dataset, other) is None:
-                self._compare_other(holdout, reading, other, refusal)
+            if foreign or common_indices_or_none(dataset, other) is None:
+                self._compare_other(holdout, reading, other, refusal, foreign=foreign)
 
     def _compare_other(
-        self, holdout: ReusableHoldout, reading: Reading, other: Any, refusal: Refusal
+        self,
+        holdout: ReusableHoldout,
+        reading: Reading,
+        other: Any,
+        refusal: Refusal,
+        *,
+        foreign: bool,
     ) -> None:
         try:
-            require_other_hashes(holdout, reading, read(other), refusal)
+            require_other_hashes(holdout, reading, read(other), refusal, foreign=foreign)
         except UnreadableDataError as reason:
             # Whatever is shown of the holdout's records would publish its mean.
             whose = refusal.whose if isinstance(refusal, SharedRecords) else "Another"
@@ -181,8 +218,11 @@ class DataCheck:
             self._held.append(datasets)
 
 
-def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> None:
-    """Raise if a dataset is not the account's own; let an account without known data keep it."""
+def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> bool:
+    """Raise if a dataset is not the account's own; let an account without known data keep it.
+
+    Return whether its records are not those that the account knows: that is only a warning.
+    """
     known = known_data(holdout, reading.hashes)
     common = known.common
     if not reading.whole:
@@ -194,14 +234,14 @@ def compare_with_account(holdout: ReusableHoldout, reading: Reading) -> None:
         )
     if common is None:
         if reading.whole and not known.registered and not learn_data(holdout, reading.hashes):
-            compare_with_account(holdout, reading)  # another process was faster
-        return
+            return compare_with_account(holdout, reading)  # another process was faster
+        return False
     if known.registered:
         if not (common.same if reading.whole else common.both == common.given):
             reading.require_repeatable()
             raise HoldoutMismatchError(_not_registered(holdout, common))
-    elif common.both < common.given:
-        _meet_other_data(holdout, reading, common)
+        return False
+    return common.both < common.given and _meet_other_data(holdout, reading, common)
 
 
 def _not_registered(holdout: ReusableHoldout, common: Common) -> str:
@@ -217,15 +257,18 @@ def _not_registered(holdout: ReusableHoldout, common: Common) -> str:
     )
 
 
-def _meet_other_data(holdout: ReusableHoldout, reading: Reading, common: Common) -> None:
-    """Refuse a new split of the data seen before; say so if it has changed otherwise."""
+def _meet_other_data(holdout: ReusableHoldout, reading: Reading, common: Common) -> bool:
+    """Refuse a new split of the data seen before; say so if it has changed otherwise.
+
+    Return whether these are other records.
+    """
     if common.share_of_given >= _MOSTLY:
         _log.info(
             "Holdout %r: %s are among those it was validated on before.",
             holdout.name,
             compared_share(common),
         )
-        return
+        return False
     reading.require_repeatable()
     if common.share_of_given >= _HARDLY:
         raise HoldoutMismatchError(
@@ -241,6 +284,7 @@ def _meet_other_data(holdout: ReusableHoldout, reading: Reading, common: Common)
         HoldoutWarning,
         stacklevel=2,
     )
+    return True
 
 
 def require_other_records(holdout: Door, dataset: Any, other: Any, refusal: Refusal) -> None:
@@ -252,18 +296,41 @@ def require_other_records(holdout: Door, dataset: Any, other: Any, refusal: Refu
 
 
 def require_other_hashes(
-    holdout: ReusableHoldout, reading: Reading, other: Reading, refusal: Refusal
+    holdout: ReusableHoldout,
+    reading: Reading,
+    other: Reading,
+    refusal: Refusal,
+    *,
+    foreign: bool = False,
 ) -> None:
-    """Raise if more of another loader's records than chance allows are the holdout's."""
+    """Raise if more of another loader's records than chance allows are the holdout's.
+
+    ``foreign``: the account knows other records than the holdout's loader has now; those that it
+    knows are the holdout's too, e.g. where two parts of a set have changed places.
+    """
     own, given = np.unique(reading.hashes), np.unique(other.hashes)
     repeats = min(1 - len(own) / len(reading.hashes), 1 - len(given) / len(other.hashes))
     if reading.whole:
         common = Common(len(given), len(own), len(np.intersect1d(own, given)))
-    else:
+        _require_few(common, holdout, other, refusal, repeats)
+    if foreign or not reading.whole:
         known = known_data(holdout, given).common
         if known is None:
             raise UnreadableDataError("the holdout is too large to be read whole")
-        common = known
+        _require_few(known, holdout, other, refusal, repeats)
+
+
+def require_unknown(holdout: ReusableHoldout, other: Reading, refusal: Refusal) -> None:
+    """Raise if more of a dataset's records than chance allows are those that the account knows."""
+    given = np.unique(other.hashes)
+    known = known_data(holdout, given).common
+    if known is not None:
+        _require_few(known, holdout, other, refusal, 1 - len(given) / len(other.hashes))
+
+
+def _require_few(
+    common: Common, holdout: Door, other: Reading, refusal: Refusal, repeats: float
+) -> None:
     if much(common, tolerated=_DUPLICATES + 2 * repeats):
         other.require_repeatable()
         raise refusal(holdout, common.both, common.given)

@@ -12,7 +12,7 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout._shared.configurations import plain
 from torch_holdout._shared.tracebacks import empty_frames
-from torch_holdout.errors import HoldoutError
+from torch_holdout.errors import HoldoutClosedError, HoldoutError
 from torch_holdout.holdout.protocol import require_door
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.run_results import Outcome
@@ -45,8 +45,9 @@ from torch_holdout.training.runs import (
     require_sequential,
     require_step,
     set_up,
+    unguarded_tests,
 )
-from torch_holdout.training.sealed_checks import require_sealed_arguments
+from torch_holdout.training.sealed_checks import explain_missing_value, require_sealed_arguments
 from torch_holdout.training.session import GuardSession
 from torch_holdout.training.stopping import SealedCourse
 from torch_holdout.training.stopping_advice import say_why_stopped, stopping_advice
@@ -122,9 +123,10 @@ class HoldoutGuardHooks(PassHooks):
                 once for each dataset, before anything is trained: at most 20,000 in 2 seconds.
             stop: For a sealed holdout: what stops the fit, e.g. ``th.Patience("val_loss", 10)``.
                 Nothing is logged but counts and prices; when training ends, the best weights are
-                put back into the module and written to ``guard.best_model_path``, and
-                ``guard.outcome`` says how the run ended. Without it the run shows nothing: its best
-                weights wait in a file for ``holdout.close().load_best(model)``.
+                put back into the module and written to ``guard.best_model_path``, for
+                ``net.load_state_dict(torch.load(path))``; ``guard.outcome`` says how the run ended.
+                Without it the run shows nothing: its best weights wait in a file for
+                ``holdout.close().load_best(model)``.
             keep: For a sealed holdout: a folder for files of weights; None: copies in memory, and
                 one file below ``default_root_dir``. With ``stop`` the last passes are kept there,
                 so that the best weights survive a crash.
@@ -205,7 +207,7 @@ class HoldoutGuardHooks(PassHooks):
 
     @property
     def best_model_path(self) -> str | None:
-        """The file of the best weights of the last fit, once a sealed run has named them."""
+        """The file of the best weights of the last fit, a ``state_dict``, once a run named them."""
         return self._course.best_model_path
 
     def state_dict(self) -> dict[str, Any]:
@@ -255,11 +257,13 @@ class HoldoutGuardHooks(PassHooks):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Put everything back also when the run fails: Lightning calls no teardown then."""
         explain_epoch_end(pl_module, exception)
+        explain_missing_value(exception, self.holdout, self.dataloader_idx)
         if isinstance(exception, HoldoutError):
             empty_frames(exception)  # Lightning's own hold the batch too
         elif isinstance(self._course, SealedCourse):
             self._course.refuse_ranks(trainer)  # spawned ones fail before setup, when pickled
-        if self._current is not None and trainer is self._current.trainer:
+        own = self._current is not None and trainer is self._current.trainer
+        if own and not isinstance(exception, HoldoutClosedError):  # then nothing is open
             self._course.broken_off(self, trainer)
         self._end_session(trainer)
 
@@ -288,8 +292,10 @@ class HoldoutGuardHooks(PassHooks):
             self._running().check_loader()
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        """Check that every loader is guarded or declared public."""
-        if self.stage == "test":
+        """Check that every loader is guarded or declared public, or has other records."""
+        if self.stage == "validate":
+            self._data.refuse_tested(unguarded_tests(trainer, HoldoutGuardHooks))
+        else:
             require_sequential(trainer, self.stage)
             self._joined().require_guarded(len(trainer.num_test_batches), self.stage)
             self._joined().wrap_new_hooks(trainer)

@@ -153,6 +153,18 @@ def own_loader(trainer: Any, stage: str, index: int) -> Any:
     return loaders[index] if index < len(loaders) else None
 
 
+def unguarded_tests(trainer: Any, guard: type) -> list[Any]:
+    """Return the loaders of a test that no guard of that stage is for."""
+    combined = _loop_of(trainer, "test")._combined_loader
+    guarded = {
+        callback.dataloader_idx
+        for callback in trainer.callbacks
+        if isinstance(callback, guard) and callback.stage == "test"
+    }
+    loaders = [] if combined is None else combined.flattened
+    return [loader for index, loader in enumerate(loaders) if index not in guarded]
+
+
 def _loop_of(trainer: Any, stage: str) -> Any:
     if stage == "test":
         return trainer.test_loop
@@ -208,7 +220,12 @@ def explain_epoch_end(module: Any, error: BaseException) -> None:
             "if there is nothing, or remove `holdout_step` and return per-example values from "
             "`validation_step`; what the hook computed belongs into the holdout's statistics."
         )
-        if hasattr(error, "add_note"):
-            error.add_note(note)
-        else:  # Python 3.10
-            error.args = (" ".join([*map(str, error.args), note]),)
+        add_note(error, note)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a sentence to an error of the user's."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:  # Python 3.10
+        error.args = (" ".join([*map(str, error.args), note]),)

@@ -12,6 +12,7 @@ from torch_holdout.errors import HoldoutError, InvalidArgumentError
 from torch_holdout.holdout.protocol import Door
 from torch_holdout.holdout.run_results import Outcome
 from torch_holdout.mechanisms import Patience
+from torch_holdout.training.runs import add_note
 
 EVALUATIONS_IN_BAR = "sealed"
 _TUNERS = ("LearningRateFinder", "BatchSizeFinder")
@@ -159,6 +160,19 @@ def require_one_restorer(guards: Iterable[Any]) -> None:
         )
 
 
+def explain_missing_value(error: BaseException, holdout: Door, loader: int) -> None:
+    """Note on a KeyError that it asks for a value which is sealed, e.g. in callback_metrics."""
+    if holdout.mechanism.shows_values or not isinstance(error, KeyError):
+        return
+    if error.args and error.args[0] in sealed_keys(holdout, loader):
+        add_note(
+            error,
+            f"Nothing is logged as {error.args[0]!r}, because holdout {holdout.name!r} is sealed: "
+            f"its values are shown by holdout.close(). Let the guard decide (stop=th.Patience(...)"
+            f"), or read what a display set logs.",
+        )
+
+
 def no_run_to_validate(holdout: Door, words: Words = LIGHTNING) -> HoldoutError:
     """Return the error for an evaluation outside a run."""
     return HoldoutError(
@@ -172,7 +186,11 @@ def no_run_to_validate(holdout: Door, words: Words = LIGHTNING) -> HoldoutError:
 def ended_with(outcome: Outcome, path: str | None, words: Words = LIGHTNING) -> HoldoutError:
     """Return the error for a checkpoint whose run has ended."""
     best = "" if outcome.best_evaluation is None else f"; the best is {outcome.best_evaluation}"
-    where = f", and its best weights are in {path}" if path is not None else ""
+    where = (
+        ""
+        if path is None
+        else f", and its best weights, for net.load_state_dict(torch.load(path)), are in {path}"
+    )
     return HoldoutError(
         f"Expected the checkpoint of an open run, but its run has ended: {ending(outcome)}{best}"
         f"{where}. An ended run is never resumed. To train on from these weights {words.anew}: "

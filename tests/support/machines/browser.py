@@ -55,9 +55,8 @@ CHARTS = """() => [...document.querySelectorAll('figure > svg')]
 })"""
 
 
-@pytest.fixture(
-    scope="module"
-)  # an open one has an event loop that runs, and no test starts another
+# Not for the session: its event loop would still run in later tests, which start one of their own.
+@pytest.fixture(scope="module")
 def chromium():
     """A headless Chromium; without one the tests are skipped unless a browser is required."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -3,10 +3,13 @@
 Each is a module, or a module and callbacks, that runs under a guard with ``stop=``.
 """
 
+import copy
+import pickle
 import tempfile
 from pathlib import Path
 
 import torch
+import torch_holdout as th
 
 from training.careless.patterns import register, small
 
@@ -151,6 +154,47 @@ def shows_attributes_of_attributes(pl):
     def look(guard):
         parts = [*vars(guard).values(), *vars(guard._course).values()]
         return [repr(part) for part in parts] + [str(vars(guard._course))]
+
+    return reading(pl, look)
+
+
+@silent()
+def copies_the_guard(pl):
+    def look(guard):
+        copied, sent = copy.deepcopy(guard), pickle.loads(pickle.dumps(guard.holdout))
+        return [repr(vars(each)) for each in (copied, copied._course, sent)]
+
+    return reading(pl, look)
+
+
+@silent()
+def reads_prices(pl):
+    def look(guard):
+        prices = guard.holdout.prices(stop=guard.stop)
+        return [prices, str(prices), prices.said, *(vars(each) for each in prices.open_runs)]
+
+    return reading(pl, look)
+
+
+@silent()
+def reads_the_run_by_its_id(pl):
+    def look(guard):
+        run = guard.holdout.run(resume=guard.state_dict()["run"])
+        return [run, run.outcome, repr(vars(run)), guard.holdout.certificate()]
+
+    return reading(pl, look)
+
+
+@silent()
+def asks_for_the_record_and_the_winner(pl):
+    def answer(ask):
+        try:
+            return ask()
+        except th.HoldoutError as error:
+            return str(error)
+
+    def look(guard):
+        return [answer(guard._course._run.record), answer(guard.holdout.winner)]
 
     return reading(pl, look)
 

@@ -190,6 +190,40 @@ class TestLogs:
         assert run.progress_bar_metrics == {}
 
 
+class TestErrors:
+    def test_a_value_that_is_read_is_explained(self, namespace, tmp_path):
+        class Reads(package(namespace).Callback):
+            def on_validation_end(self, trainer, pl_module):
+                trainer.callback_metrics["val_loss"]
+
+        with pytest.raises(KeyError) as found:
+            sealed_fit(tmp_path, VALUES, namespace=namespace, callbacks=[Reads()])
+        said = " ".join(map(str, [*found.value.args, *getattr(found.value, "__notes__", ())]))
+        assert "Nothing is logged as 'val_loss', because holdout 'val' is sealed" in said
+
+    def test_other_errors_are_left_alone(self, namespace, tmp_path):
+        with pytest.raises(KeyError) as found:
+            sealed_fit(
+                tmp_path, VALUES, namespace=namespace,
+                callbacks=[failing(namespace, 1, KeyError("train_loss"))],
+            )  # fmt: skip
+        assert found.value.args == ("train_loss",)
+        assert not getattr(found.value, "__notes__", ())
+
+    def test_closed_by_a_callback_it_is_not_said_to_be_open(self, namespace, tmp_path, caplog):
+        own = small_account()
+
+        class Closes(package(namespace).Callback):
+            def on_train_epoch_start(self, trainer, pl_module):
+                if trainer.current_epoch == 2:
+                    own.close()
+
+        with pytest.raises(HoldoutError, match="closed, for good"):
+            sealed_fit(tmp_path, VALUES, namespace=namespace, account=own, callbacks=[Closes()])
+        assert "stays open" not in caplog.text
+        assert len(own.close().values) == 2
+
+
 class TestValidate:
     def test_known_weights_are_a_repeat_and_log_nothing(self, namespace, tmp_path):
         guard, run, module, own = sealed_fit(tmp_path, VALUES, namespace=namespace)
