@@ -1,7 +1,7 @@
 """Checks of the holdout's loader: each example once, none left out, one value for each."""
 
 import copy
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import chain, islice
 from typing import Any, final
 
@@ -25,7 +25,7 @@ from torch_holdout._shared.distributed import rank_and_world, share_of
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.protocol import Door
-from torch_holdout.statistics import LoggedMean
+from torch_holdout.statistics import LoggedMean, Statistic
 from torch_holdout.statistics.logged_mean import other_batches
 from torch_holdout.training.data_reading import origins
 from torch_holdout.training.requirements import require_in_order, shuffles
@@ -43,6 +43,7 @@ class HoldoutLoader:
     Args:
         loader: As the Trainer iterates it.
         holdout: The account.
+        statistics: Those that are asked for; None for all of the holdout.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -58,13 +59,16 @@ class HoldoutLoader:
         'val', each once, but its loader has drop_last=True and leaves out the last 10. ...
     """
 
-    def __init__(self, loader: Any, holdout: Door) -> None:
+    def __init__(
+        self, loader: Any, holdout: Door, statistics: Mapping[str, Statistic] | None = None
+    ) -> None:
+        statistics = holdout.statistics if statistics is None else statistics
         self.loader = loader
         self._holdout = holdout
         self._examples: int | None = None  # that this process reads, if the loader tells
         self._doubt: tuple[int, str] | None = None  # items of the first batch, and what is wrong
-        require_in_order(loader, holdout.statistics)
-        for name, statistic in holdout.statistics.items():
+        require_in_order(loader, statistics)
+        for name, statistic in statistics.items():
             if isinstance(statistic, LoggedMean):
                 _require_registered_batches(loader, name, statistic, holdout.size)
         if not isinstance(loader, DataLoader):
