@@ -67,7 +67,15 @@ class HoldoutLoader:
         self._holdout = holdout
         self._examples: int | None = None  # that this process reads, if the loader tells
         self._doubt: tuple[int, str] | None = None  # items of the first batch, and what is wrong
+        self._ordered: bool | None = None  # whether it keeps the dataset's order, once that matters
         require_in_order(loader, statistics)
+        ordered = [name for name, each in statistics.items() if each.needs_order]
+        if ordered and not _keeps_order(loader, holdout.size):
+            raise InvalidArgumentError(
+                f"Expected a loader that keeps the dataset's order, because {ordered} need it: "
+                f"where a sampler sorts, one other example moves many. Use DataLoader(dataset, "
+                f"batch_size=...) with shuffle=False and no sampler of its own. {_CHARGED}"
+            )
         for name, statistic in statistics.items():
             if isinstance(statistic, LoggedMean):
                 _require_registered_batches(loader, name, statistic, holdout.size)
@@ -109,11 +117,16 @@ class HoldoutLoader:
 
     def require_places(self, name: str) -> None:
         """Raise if the rows' places in the dataset are not known, which tell their groups."""
-        if shuffles(self.loader):
+        if self._ordered is None:
+            self._ordered = not shuffles(self.loader) and _keeps_order(
+                self.loader, self._holdout.size
+            )
+        if not self._ordered:
             raise InvalidArgumentError(
                 f"Expected the ids of the rows with the values of {name!r}, because the loader "
-                f"shuffles and their places do not tell their groups. Return (values, ids), the "
-                f"ids as `groups` was given, or use shuffle=False. {_CHARGED}"
+                f"shuffles or sorts, and their places do not tell their groups. Return (values, "
+                f"ids), the ids as `groups` was given, or use shuffle=False and no sampler of its "
+                f"own. {_CHARGED}"
             )
 
     def _whole(self) -> str:
@@ -281,6 +294,22 @@ def _repeats(sampler: Any, size: int, *, batched: bool) -> bool:
         return False
     drawn = _drawn(sampler, size, batched=batched)
     return drawn is not None and _twice(drawn)
+
+
+def _keeps_order(loader: Any, size: int) -> bool:
+    """Whether a loader reads the dataset from its first row to its last, as far as is known."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return True
+    sampler, batched = _sampler(loader), _batches(loader) is None
+    divided, (_, world) = isinstance(sampler, DistributedSampler), rank_and_world()
+    if divided:  # of what is divided, the order of all ranks together
+        sampler = getattr(sampler.dataset, "_sampler", None)
+    if sampler is None or ((batched or not divided) and world > 1):
+        return True
+    if type(sampler) is SequentialSampler and not batched:
+        return True
+    drawn = _drawn(loader.batch_sampler if batched else sampler, size, batched=batched)
+    return drawn is None or drawn == list(range(len(drawn)))
 
 
 def _drawn(sampler: Iterable[Any], size: int, *, batched: bool) -> list[Hashable] | None:
