@@ -268,6 +268,18 @@ def test_dropping_the_last_batch_is_refused(tmp_path):
         trainer.evaluate()
 
 
+def test_groups_by_place_are_refused_where_evaluations_are_sorted_by_length(tmp_path):
+    groups = [row // 3 for row in range(SIZE)]
+    holdout = live(statistics={"loss": th.GroupedMean(0.0, 5.0, groups=groups)})
+    trainer = trainer_for(
+        "classes", tmp_path, holdout, args={"train_sampling_strategy": "group_by_length"}
+    )
+    for act in (trainer.train, trainer.evaluate):
+        with pytest.raises(InvalidArgumentError, match="shuffles or sorts"):
+            act()
+    assert trainer.state.global_step == holdout.status().queries == 0
+
+
 def test_a_sealed_holdout_is_not_evaluated_outside_a_run(tmp_path):
     trainer = trainer_for("classes", tmp_path, sealed(), **PATIENCE)
     with pytest.raises(HoldoutError, match=r"Expected trainer.evaluate\(\) on weights"):

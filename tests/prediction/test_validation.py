@@ -4,8 +4,12 @@ import math
 import pytest
 import torch
 import torch_holdout as th
-from torch.utils.data import DataLoader, TensorDataset
-from torch_holdout.errors import BudgetExhaustedError, InvalidArgumentError
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch_holdout.errors import (
+    BudgetExhaustedError,
+    InvalidArgumentError,
+    PartialPassError,
+)
 from torch_holdout.ledger import Ledger
 from torch_holdout.prediction import PrivacyBudget, PrivatePredictor
 from torch_holdout.prediction.mechanisms import GNMax, SoftMajority
@@ -99,6 +103,31 @@ def test_a_seeded_holdout_protects_no_training_record(tmp_path):
     )  # fmt: skip
     with pytest.raises(InvalidArgumentError, match="seed"):
         predictor.validate(seeded, "val_acc", loader, query="run 1")
+
+
+def test_a_loader_that_repeats_or_hides_whose_rows_they_are_is_refused(tmp_path):
+    """A count of rows does not see it: an example drawn twice, patients whose rows are mixed."""
+    predictor, _, loader = setup(tmp_path)
+    grouped = th.GroupedMean(0.0, 1.0, mode="max", groups=[row // 2 for row in range(40)])
+    holdout = th.ReusableHoldout(
+        f"sqlite:///{tmp_path}/both.db", name="grouped", size=40, budget=5, mechanism=LADDER,
+        statistics={"val_acc": SOFT_ACCURACY, "by_patient": grouped},
+    )  # fmt: skip
+    shuffled = DataLoader(loader.dataset, batch_size=16, shuffle=True)
+    twice = RandomSampler(loader.dataset, replacement=True, num_samples=40)
+    for name, read, error, words in (
+        ("by_patient", shuffled, InvalidArgumentError, "the loader shuffles"),
+        ("by_patient", DataLoader(loader.dataset, sampler=twice), PartialPassError, "repeats"),
+        ("val_acc", DataLoader(loader.dataset, sampler=twice), PartialPassError, "repeats"),
+        ("val_acc", DataLoader(loader.dataset, drop_last=True, batch_size=16), PartialPassError,
+         "drop_last"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=words):
+            predictor.validate(holdout, name, read, query="run 1")
+    assert holdout.status().queries == predictor.status().queries == 0
+    predictor.validate(holdout, "by_patient", loader, query="run 1")
+    predictor.validate(holdout, "val_acc", shuffled, query="run 1")
+    assert holdout.status().queries == 2
 
 
 def test_comparisons_and_answers_are_steps(tmp_path):

@@ -91,6 +91,29 @@ class TestGroups:
             fitted(own, by_place, Rows(IDS), shuffle=True)
         assert own.status().queries == 0
 
+    @pytest.mark.parametrize("cut", ["sampler", "batch_sampler"])
+    def test_places_of_a_loader_that_sorts_are_refused_before_a_charge(self, cut):
+        """They gave a patient's rows to others, without a word; in order they are taken."""
+        for order, words in ((range(SIZE - 1, -1, -1), "shuffles or sorts"), (range(SIZE), None)):
+            given = {"sampler": list(order), "batch_size": 20}
+            if cut == "batch_sampler":
+                rows = list(order)
+                given = {cut: [rows[start : start + 20] for start in range(0, SIZE, 20)]}
+            own = account(th.GroupedMean(0.0, 5.0, groups=IDS))
+            guard = HoldoutGuard(own, check_data=False)
+            run = trainer([guard], max_epochs=1, num_sanity_val_steps=1)
+            sorted_rows = DataLoader(Rows(IDS), **given)
+            if words is None:
+                run.fit(network(validation_step=by_place), loader(), sorted_rows)
+                assert own.status().queries == 1
+                continue
+            with pytest.raises(InvalidArgumentError, match=words):
+                run.fit(network(validation_step=by_place), loader(), sorted_rows)
+            assert own.status().queries == 0
+            run = trainer([HoldoutGuard(own, check_data=False)], max_epochs=1)
+            run.fit(network(validation_step=with_ids), loader(), DataLoader(Rows(IDS), **given))
+            assert own.status().queries == 1
+
     def test_foreign_ids_are_a_partial_pass(self):
         own = account(th.GroupedMean(0.0, 5.0, groups=IDS))
         with pytest.raises(PartialPassError, match="not registered") as caught:

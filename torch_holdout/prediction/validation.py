@@ -28,6 +28,7 @@ from torch_holdout.prediction.mechanisms.base import KnownAccuracy, PredictionMe
 from torch_holdout.prediction.plain_inputs import require_plain_inputs
 from torch_holdout.prediction.records import TrainingRecords
 from torch_holdout.statistics import BoundedMean, ZeroOne
+from torch_holdout.training.loaders import HoldoutLoader
 
 
 def validate(
@@ -59,7 +60,8 @@ def validate(
         holdout: The holdout; its mechanism must not compare with training values.
         name: A statistic of it for soft values between 0 and 1, larger is better:
             ``th.BoundedMean(0.0, 1.0, mode="max")``.
-        loader: The holdout's examples, batches of inputs and labels, each example once.
+        loader: The holdout's examples, batches of inputs and labels, each example once; for groups
+            in the dataset's order.
         query: A public name of the model, e.g. a run and an epoch: the same name is the same
             answer, free. The weights must not name it, because whether two trainings gave the same
             weights is a fact about the records.
@@ -71,6 +73,7 @@ def validate(
     _, world = rank_and_world()
 
     def ask() -> Answer:
+        read = HoldoutLoader(loader, holdout, {name: holdout.statistics[name]})
         sums = holdout.accumulator(name)
         for batch in loader:
             if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -79,6 +82,8 @@ def validate(
                     f"Nothing was released or charged."
                 )
             sums.update(expected_accuracy(ensemble, mechanism, *batch))
+            if sums.goes_by_place:
+                read.require_places(name)
         records.attach(usual)
         most = 2 if holdout.mechanism.compares else 1
         debit = records.debit(charge, json.dumps(detail, sort_keys=True), most=most)

@@ -1,7 +1,7 @@
 """Checks of the holdout's loader: each example once, none left out, one value for each."""
 
 import copy
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import chain, islice
 from typing import Any, final
 
@@ -25,7 +25,7 @@ from torch_holdout._shared.distributed import rank_and_world, share_of
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError, PartialPassError
 from torch_holdout.holdout.protocol import Door
-from torch_holdout.statistics import LoggedMean
+from torch_holdout.statistics import LoggedMean, Statistic
 from torch_holdout.statistics.logged_mean import other_batches
 from torch_holdout.training.data_reading import origins
 from torch_holdout.training.requirements import require_in_order, shuffles
@@ -43,6 +43,7 @@ class HoldoutLoader:
     Args:
         loader: As the Trainer iterates it.
         holdout: The account.
+        statistics: Those that are asked for; None for all of the holdout.
 
     Example:
         >>> import torch, torch_holdout as th
@@ -58,13 +59,24 @@ class HoldoutLoader:
         'val', each once, but its loader has drop_last=True and leaves out the last 10. ...
     """
 
-    def __init__(self, loader: Any, holdout: Door) -> None:
+    def __init__(
+        self, loader: Any, holdout: Door, statistics: Mapping[str, Statistic] | None = None
+    ) -> None:
+        statistics = holdout.statistics if statistics is None else statistics
         self.loader = loader
         self._holdout = holdout
         self._examples: int | None = None  # that this process reads, if the loader tells
         self._doubt: tuple[int, str] | None = None  # items of the first batch, and what is wrong
-        require_in_order(loader, holdout.statistics)
-        for name, statistic in holdout.statistics.items():
+        self._ordered: bool | None = None  # whether it keeps the dataset's order, once that matters
+        require_in_order(loader, statistics)
+        ordered = [name for name, each in statistics.items() if each.needs_order]
+        if ordered and not _keeps_order(loader, holdout.size):
+            raise InvalidArgumentError(
+                f"Expected a loader that keeps the dataset's order, because {ordered} need it: "
+                f"where a sampler sorts, one other example moves many. Use DataLoader(dataset, "
+                f"batch_size=...) with shuffle=False and no sampler of its own. {_CHARGED}"
+            )
+        for name, statistic in statistics.items():
             if isinstance(statistic, LoggedMean):
                 _require_registered_batches(loader, name, statistic, holdout.size)
         if not isinstance(loader, DataLoader):
@@ -105,11 +117,16 @@ class HoldoutLoader:
 
     def require_places(self, name: str) -> None:
         """Raise if the rows' places in the dataset are not known, which tell their groups."""
-        if shuffles(self.loader):
+        if self._ordered is None:
+            self._ordered = not shuffles(self.loader) and _keeps_order(
+                self.loader, self._holdout.size
+            )
+        if not self._ordered:
             raise InvalidArgumentError(
                 f"Expected the ids of the rows with the values of {name!r}, because the loader "
-                f"shuffles and their places do not tell their groups. Return (values, ids), the "
-                f"ids as `groups` was given, or use shuffle=False. {_CHARGED}"
+                f"shuffles or sorts, and their places do not tell their groups. Return (values, "
+                f"ids), the ids as `groups` was given, or use shuffle=False and no sampler of its "
+                f"own. {_CHARGED}"
             )
 
     def _whole(self) -> str:
@@ -277,6 +294,22 @@ def _repeats(sampler: Any, size: int, *, batched: bool) -> bool:
         return False
     drawn = _drawn(sampler, size, batched=batched)
     return drawn is not None and _twice(drawn)
+
+
+def _keeps_order(loader: Any, size: int) -> bool:
+    """Whether a loader reads the dataset from its first row to its last, as far as is known."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return True
+    sampler, batched = _sampler(loader), _batches(loader) is None
+    divided, (_, world) = isinstance(sampler, DistributedSampler), rank_and_world()
+    if divided:  # of what is divided, the order of all ranks together
+        sampler = getattr(sampler.dataset, "_sampler", None)
+    if sampler is None or ((batched or not divided) and world > 1):
+        return True
+    if type(sampler) is SequentialSampler and not batched:
+        return True
+    drawn = _drawn(loader.batch_sampler if batched else sampler, size, batched=batched)
+    return drawn is None or drawn == list(range(len(drawn)))
 
 
 def _drawn(sampler: Iterable[Any], size: int, *, batched: bool) -> list[Hashable] | None:
