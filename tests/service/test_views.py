@@ -9,6 +9,7 @@ from torch_holdout.bounds.closing import closing_interval
 from torch_holdout.holdout.board_results import BoardAnswer, Quota, Result
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.service.server import hosting
+from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.promises import final_half_width
 from torch_holdout.service.server.statistics import statistic
 from torch_holdout.service.server.view import live_rows, view_of
@@ -96,6 +97,20 @@ def test_views_are_json_and_name_no_part(tmp_path, parts):
     facts = board.facts()
     assert (facts["rows"], facts["first"], facts["position"]) == (1000, "accuracy", 1)
     assert facts["statistics"]["accuracy"]["kind"] == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("parts", "before", "after"),
+    [
+        (SEALED, 50, 10 * 4 + 1000),  # one team may send more than was planned
+        ({"limits": "teams = 5\nsubmissions = 1\nreleases = 4\nbudget = 20"}, 5, 4 + 2),
+    ],
+)
+def test_the_promise_counts_what_teams_may_send(tmp_path, parts, before, after):
+    config = opened(tmp_path, **parts).config
+    assert f"confidence each of {before:,} lies" in Board.open(config).view().promise[-1]
+    hosting.add_team(config, "alpha", 1000)
+    assert f"confidence each of {after:,} lies" in Board.open(config).view().promise[-1]
 
 
 SEVERAL = {

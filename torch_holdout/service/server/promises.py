@@ -103,20 +103,26 @@ def _now(config: BoardConfig, public: int, standing: Standing) -> tuple[str, ...
 
 
 def _at_closing(config: BoardConfig, rows: int, public: int, standing: Standing) -> tuple[str, ...]:
-    teams = max(config.limits.teams, len(standing.analysts))
     if config.feedback.mode == "sealed":
-        asked = max(teams * config.limits.submissions, standing.position)
         what = f"At closing: all {counted(rows, 'row')} judge every submission"
     elif public == rows:
         return ("There is no vault: closing adds no other statement.",)
     else:
-        asked = teams * min(config.limits.finalists, config.limits.submissions)
         what = f"At closing: {counted(rows - public, 'row')} that nobody was told anything about"
+    asked = _judged_at_most(config, standing)
     width = final_half_width(config, rows - public, asked)
     return (
         f"{what}; with {_confidence(config)} confidence each of {asked:,} lies within "
         f"±{up(width, 2)} at worst.",
     )
+
+
+def _judged_at_most(config: BoardConfig, standing: Standing) -> int:
+    """Return how many submissions closing can judge: of the teams there are, and those planned."""
+    limits, sealed = config.limits, config.feedback.mode == "sealed"
+    planned = max(0, limits.teams - len(standing.analysts))
+    quotas = [*(own.submissions for own in standing.analysts), *[limits.submissions] * planned]
+    return sum(quota if sealed else min(limits.finalists, quota) for quota in quotas)
 
 
 def _after(config: BoardConfig, results: Mapping[str, Any]) -> tuple[str, ...]:
