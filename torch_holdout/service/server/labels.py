@@ -157,8 +157,8 @@ def read_source(config: BoardConfig) -> Array:
     if target is None:
         kind = np.dtype(kinds[0]).name
         raise HoldoutError(
-            f"Expected {path.name} to be an .npy file of {kind} of shape [n], with at least 2 rows. "
-            f"Write it with numpy.save({path.name!r}, values.astype({kind!r}))."
+            f"Expected {path.name} to be an .npy file of {kind} of shape [n], with at least 2 "
+            f"rows. Write it with numpy.save({path.name!r}, values.astype({kind!r}))."
         )
     classes = config.data.classes
     usable = np.isfinite(target).all() if classes is None else _within(target, classes)
