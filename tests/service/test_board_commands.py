@@ -119,6 +119,16 @@ class TestMistakes:
         assert "Nothing was closed" in found.stderr
         assert call("close", toml, "--yes", "--vault", toml.parent / "elsewhere").exit_code == 0
 
+    def test_without_the_services_tables_nothing_is_closed(self, toml):
+        call("init", toml)
+        place = toml.parent / "board.service.db"
+        place.rename(place.with_suffix(".away"))
+        found = call("close", toml, "--yes")
+        assert found.exit_code == 2
+        assert "board.service.db" in found.stderr
+        place.with_suffix(".away").rename(place)
+        assert "open" in call("status", toml).stdout.splitlines()[0]
+
     def test_a_vault_that_is_not_private_closes_nothing(self, toml):
         call("init", toml)
         vault, link = toml.parent / "vault.labels", toml.parent / "link"

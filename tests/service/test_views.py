@@ -1,15 +1,20 @@
 """What readers see: ranks from intervals, guidance where nothing is certified, one view each."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
+from torch_holdout.bounds.closing import closing_interval
 from torch_holdout.holdout.board_results import BoardAnswer, Quota, Result
+from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.service.server import hosting
+from torch_holdout.service.server.board import Board
 from torch_holdout.service.server.promises import final_half_width
+from torch_holdout.service.server.statistics import statistic
 from torch_holdout.service.server.view import live_rows, view_of
 
-from support.builders.boards import GATE, SEALED, guesses, opened, put, with_teams
+from support.builders.boards import GATE, SEALED, configured, guesses, opened, put, with_teams
 
 
 @pytest.fixture
@@ -92,6 +97,58 @@ def test_views_are_json_and_name_no_part(tmp_path, parts):
     facts = board.facts()
     assert (facts["rows"], facts["first"], facts["position"]) == (1000, "accuracy", 1)
     assert facts["statistics"]["accuracy"]["kind"] == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("parts", "before", "after"),
+    [
+        (SEALED, 50, 10 * 4 + 1000),  # one team may send more than was planned
+        ({"limits": "teams = 5\nsubmissions = 1\nreleases = 4\nbudget = 20"}, 5, 4 + 2),
+    ],
+)
+def test_the_promise_counts_what_teams_may_send(tmp_path, parts, before, after):
+    config = opened(tmp_path, **parts).config
+    assert f"confidence each of {before:,} lies" in Board.open(config).view().promise[-1]
+    hosting.add_team(config, "alpha", 1000)
+    assert f"confidence each of {after:,} lies" in Board.open(config).view().promise[-1]
+
+
+SEVERAL = {
+    "one of 0 and 1": ("classes", '[statistics.accuracy]\nkind = "accuracy"'),
+    "three of them": (
+        "classes", "".join(f'[statistics.s{n}]\nkind = "accuracy"\n' for n in range(3)),
+    ),
+    "blocks": ("classes", '[statistics.f1]\nkind = "f1_macro"\nblocks = 200'),
+    "a mean": ("scores", '[statistics.mse]\nkind = "mse"\nlow = 0.0\nhigh = 1.0'),
+    "a wider mean and another": (
+        "probabilities",
+        '[statistics.loss]\nkind = "cross_entropy"\nhigh = 5.0\n'
+        '[statistics.accuracy]\nkind = "accuracy"',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [20, 1400])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_no_interval_at_closing_is_wider_than_was_promised(tmp_path, name, rows):
+    """The widest intervals are those of values that are all at a bound."""
+    upload, statistics = SEVERAL[name]
+    data = f'classes = 10\nupload = "{upload}"\npublic = 0.3'
+    config = configured(tmp_path, data=data, statistics=statistics)
+    made = statistic(config.statistics[config.first])
+    units, levels = made.units(rows) if name != "blocks" else 200, 2**16
+    facts = {
+        "kind": StoredStatistic(made.identity()).interval_kind, "units": units,
+        "resolution": levels,
+        "bracket": math.log(2 * len(config.statistics) * 20 / config.limits.failure),
+    }  # fmt: skip
+    widest = 0.0
+    for count in range(0, units + 1, max(1, units // 100)):
+        sums = {"total": count * levels, "squares": count * levels**2}
+        low, high = closing_interval(**sums, **facts)
+        widest = max(widest, high - count / units, count / units - low)
+    promised = final_half_width(config, max(rows, units), 20) / (made.high - made.low)
+    assert widest <= promised + 1 / levels <= (1.05 if rows > 200 else 1.3) * widest
 
 
 def test_the_promise_for_closing_is_that_of_the_design(tmp_path):

@@ -64,6 +64,11 @@ class TestAnswers:
         assert board.finalists == [second.submission]
         assert remote.finalists([first.submission]) == [first.submission]
         assert board.finalists == [first.submission]
+        again = (sha for sha in [first.submission])  # what is read once is not lost
+        assert remote.finalists(again) == board.finalists == [first.submission]
+        for none in (first.submission, None, [1]):
+            with pytest.raises(th.InvalidArgumentError, match="Expected the addresses"):
+                remote.finalists(none)
         remote.submit(partly(31), final=True)  # known, and sent again to be one
         assert board.finalists == [first.submission, second.submission]
 

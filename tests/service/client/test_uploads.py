@@ -6,8 +6,9 @@ import io
 import numpy as np
 import pytest
 import torch
-from torch_holdout.errors import BoardRefusedError
+from torch_holdout.errors import BoardRefusedError, InvalidArgumentError
 from torch_holdout.service.client.answers import status_from
+from torch_holdout.service.client.rows import RemoteRows
 from torch_holdout.service.client.uploads import CSV, NPY, canonical, npy, upload_of
 
 
@@ -81,6 +82,9 @@ REFUSED = {
     "logits": (np.ones((4, 3)), "probabilities", "scores.softmax(1)", "range"),
     "NaN": ([0.0, float("nan"), 0.0, 0.0], "scores", "finite", "finite"),
     "beyond float32": ([0.0, 1e300, 0.0, 0.0], "scores", "finite", "finite"),
+    "no data": (torch.empty(4, device="meta", dtype=torch.long), "classes", "layout", "layout"),
+    "sparse": (torch.zeros(4).to_sparse(), "scores", "layout", "layout"),
+    "conjugated": (torch.zeros(4, dtype=torch.complex64).conj(), "scores", "complex", "layout"),
     "a mask": (np.ma.masked_array([0, 1, 2, 0], mask=[0, 0, 1, 0]), "classes", "mask", "layout"),
     "complex": (np.zeros(4, dtype=complex), "scores", "complex", "layout"),
 }
@@ -94,6 +98,17 @@ def test_what_a_board_would_refuse_is_refused_here(case):
     assert words in str(refused.value)
     assert "Nothing was sent" in str(refused.value)
     assert refused.value.problem == problem
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, of what it may still change
+def test_nested_and_quantised_tensors_are_refused():
+    nested = torch.nested.nested_tensor([torch.zeros(2)] * 2)
+    quantised = torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8)
+    for tensor in (nested, quantised):
+        with pytest.raises(BoardRefusedError, match="Nothing was sent"):
+            upload_of(tensor, facts("scores"))
+        with pytest.raises(InvalidArgumentError, match="Nothing was sent"):
+            RemoteRows(facts("scores")).update(tensor)
 
 
 def headed(text):

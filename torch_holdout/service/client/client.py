@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, final
 
 from torch_holdout._shared.checks import require_between, require_flag
@@ -100,19 +100,21 @@ class RemoteBoard:
         require_flag("final", final)
         return self._send(upload_of(predictions, self._known()), final=final)
 
-    def finalists(self, submissions: Sequence[str]) -> list[str]:
+    def finalists(self, submissions: Iterable[str]) -> list[str]:
         """Name the team's finalists by their addresses, in place of those named before."""
-        if isinstance(submissions, str) or not all(isinstance(sha, str) for sha in submissions):
+        usable = isinstance(submissions, Iterable) and not isinstance(submissions, str)
+        named = list(submissions) if usable else [None]
+        if not all(isinstance(sha, str) for sha in named):
             raise InvalidArgumentError(
                 "Expected the addresses of submissions, e.g. board.finalists([answer.submission])."
             )
-        body = json.dumps({"submissions": list(submissions)}).encode()
+        body = json.dumps({"submissions": named}).encode()
         url = f"{self._address.api}/finalists"
         reply = self._signed().send("PUT", url, body=body, media_type="application/json")
-        named = reply.content.get("finalists") if isinstance(reply.content, dict) else None
-        if not isinstance(named, list):
+        kept = reply.content.get("finalists") if isinstance(reply.content, dict) else None
+        if not isinstance(kept, list):
             raise HoldoutError("Expected the finalists from the board, but got something else.")
-        return [str(sha) for sha in named]
+        return [str(sha) for sha in kept]
 
     def status(self) -> BoardStatus:
         """Return the board's public facts, and with a team's token what it may still ask."""

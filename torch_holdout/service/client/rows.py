@@ -64,6 +64,10 @@ class RemoteRows:
                 f"{{{self.board.first!r}: self(x)}}. {_FREE}"
             )
         values = as_tensor(arguments[0]).detach()
+        if values.is_nested:
+            raise InvalidArgumentError(
+                f"Expected one dense tensor of predictions, but got a nested one. {_FREE}"
+            )
         if not is_plain(values) or values.is_complex() or values.ndim == 0:
             raise self._other(values)
         require_own_values(values)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_holdout._shared.files import why_unreadable
+from torch_holdout._shared.tensors import is_plain
 from torch_holdout.errors import BoardRefusedError
 from torch_holdout.service.client.answers import BoardStatus
 from torch_holdout.statistics.arrays import as_tensor
@@ -143,7 +144,10 @@ def _as_array(predictions: Any) -> Array:
         raise _refused("a prediction for each row", "an array with a mask", "layout")
     if isinstance(predictions, np.ndarray) and predictions.dtype.kind in f"{_WHOLE}f":
         return predictions
-    tensor: Tensor = as_tensor(predictions).detach().cpu()
+    tensor: Tensor = as_tensor(predictions).detach()
+    if tensor.is_nested or not is_plain(tensor):
+        raise _refused("one dense tensor", "one of another layout", "layout")
+    tensor = tensor.cpu().resolve_conj().resolve_neg()
     narrow = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
     array: Array = (tensor.float() if narrow else tensor).numpy()
     return array

@@ -132,8 +132,14 @@ def log(config: BoardConfig, limit: int) -> list[dict[str, Any]]:
 
 
 def require_closable(config: BoardConfig, vault: Path | None) -> None:
-    """Raise unless the vault's file is there and private; it is opened by a closed board only."""
-    _store_of(config).end()
+    """Raise unless what closing needs is there: the service's tables, and the vault's file.
+
+    That file is looked at, and opened by a closed board only.
+    """
+    store = _store_of(config)
+    with store.transaction(reads_only=True) as connection:  # who was named is read after closing
+        teams.finalists(connection, config.board.name)
+    store.end()
     if config.data.public == 1:
         return
     place = vault or config.folder / VAULT_FILE

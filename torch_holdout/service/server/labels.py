@@ -155,9 +155,10 @@ def read_source(config: BoardConfig) -> Array:
     kinds = ("<f8",) if config.data.classes is None else ("<i8",)
     target = read_npy(content, kinds, (rows,)) if 2 <= rows <= _MOST_ROWS else None
     if target is None:
+        kind = np.dtype(kinds[0]).name
         raise HoldoutError(
-            f"Expected {path.name} to be an .npy file of {np.dtype(kinds[0]).name} of shape [n], "
-            f"with at least 2 rows. Write it with numpy.save."
+            f"Expected {path.name} to be an .npy file of {kind} of shape [n], with at least 2 "
+            f"rows. Write it with numpy.save({path.name!r}, values.astype({kind!r}))."
         )
     classes = config.data.classes
     usable = np.isfinite(target).all() if classes is None else _within(target, classes)

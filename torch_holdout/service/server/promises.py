@@ -7,9 +7,11 @@ from typing import Any
 from torch_holdout._shared.text import confidence_text, counted, up
 from torch_holdout.bounds.closing import exact_interval
 from torch_holdout.holdout.board_results import Standing
+from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.service.server.config import BoardConfig
 from torch_holdout.service.server.statistics import statistic
 
+_FEW = 200  # rows of 0 and 1: with fewer, Hoeffding's distance is promised
 _EVERY_ACCOUNT = "All accounts count together: having two of them gains nothing that is certified."
 
 
@@ -36,10 +38,11 @@ def public_rows(rows: int, share: float) -> int:
 
 
 def final_half_width(config: BoardConfig, rows: int, asked: int) -> float:
-    """Return half the widest interval at closing, in units of the first statistic.
+    """Return how far a value at closing can be from its interval's farther end, at most.
 
-    Each of ``asked`` submissions has its own share of the failure, so nothing that was told before
-    matters: c = ln(2 asked / failure).
+    In units of the first statistic. Each of ``asked`` submissions, and each of their K statistics,
+    has its own share of the failure, so nothing that was told before matters:
+    c = ln(2 K asked / failure).
 
     Example:
         >>> config = BoardConfig.model_validate({
@@ -55,12 +58,20 @@ def final_half_width(config: BoardConfig, rows: int, asked: int) -> float:
     """
     section = config.statistics[config.first]
     made = statistic(section)
-    bracket = math.log(2 * asked / config.limits.failure)
-    units = made.units(rows)
-    if section.kind == "accuracy":
-        low, high = exact_interval(units // 2, units, bracket)
-        return (high - low) / 2
-    return min(0.5, math.sqrt(bracket / (2 * units))) * (made.high - made.low)
+    bracket = math.log(2 * len(config.statistics) * asked / config.limits.failure)
+    units, kind = made.units(rows), StoredStatistic(made.identity()).interval_kind
+    if kind == "zero_one" and units >= _FEW:
+        middle = _exact_distance(units // 2, units, bracket)
+        beside = units // 2 - round(units * middle / 2)  # its interval lies around 1/2: the widest
+        return max(middle, _exact_distance(beside, units, bracket))
+    if kind == "mean":  # the part of the failure that `combined_interval` leaves to KL
+        bracket += math.log(10)
+    return min(1.0, math.sqrt(bracket / (2 * units))) * (made.high - made.low)
+
+
+def _exact_distance(successes: int, units: int, bracket: float) -> float:
+    low, high = exact_interval(successes, units, bracket)
+    return max(high - successes / units, successes / units - low)
 
 
 def _now(config: BoardConfig, public: int, standing: Standing) -> tuple[str, ...]:
@@ -92,20 +103,26 @@ def _now(config: BoardConfig, public: int, standing: Standing) -> tuple[str, ...
 
 
 def _at_closing(config: BoardConfig, rows: int, public: int, standing: Standing) -> tuple[str, ...]:
-    teams = max(config.limits.teams, len(standing.analysts))
     if config.feedback.mode == "sealed":
-        asked = max(teams * config.limits.submissions, standing.position)
         what = f"At closing: all {counted(rows, 'row')} judge every submission"
     elif public == rows:
         return ("There is no vault: closing adds no other statement.",)
     else:
-        asked = teams * min(config.limits.finalists, config.limits.submissions)
         what = f"At closing: {counted(rows - public, 'row')} that nobody was told anything about"
+    asked = _judged_at_most(config, standing)
     width = final_half_width(config, rows - public, asked)
     return (
         f"{what}; with {_confidence(config)} confidence each of {asked:,} lies within "
         f"±{up(width, 2)} at worst.",
     )
+
+
+def _judged_at_most(config: BoardConfig, standing: Standing) -> int:
+    """Return how many submissions closing can judge: of the teams there are, and those planned."""
+    limits, sealed = config.limits, config.feedback.mode == "sealed"
+    planned = max(0, limits.teams - len(standing.analysts))
+    quotas = [*(own.submissions for own in standing.analysts), *[limits.submissions] * planned]
+    return sum(quota if sealed else min(limits.finalists, quota) for quota in quotas)
 
 
 def _after(config: BoardConfig, results: Mapping[str, Any]) -> tuple[str, ...]:
