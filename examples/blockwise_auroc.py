@@ -6,7 +6,17 @@ drift away, because some have one class only.
 
     python examples/blockwise_auroc.py    # a few seconds; leaves no files
 
-Look at the last two columns: the answer leaves the true AUROC as the certificate gets narrower.
+Look at the last two columns: the answer leaves the true AUROC as the certificate gets narrower. It
+prints:
+
+    AUROC of all 20000 examples: 0.7565
+
+    blocks  examples each  answer  certified within
+        20           1000  0.7560  0.343
+        50            400  0.7560  0.217
+       200            100  0.7570  0.109
+      1000             20  0.7410  0.049
+      2000             10  0.6680  0.035
 """
 
 import argparse

@@ -76,7 +76,7 @@ def test_statistics_cost_their_logarithm_and_it_is_said():
 
 def test_more_examples_for_a_weak_certificate():
     plan = th.plan(size=100, queries=200)
-    assert "That is a weak certificate." in str(plan)
+    assert "The certificate is weak: it is above 0.1." in str(plan)
     needed = sealed_size(0.1, 200, 0.05, runs=1, statistics=1)
     assert f"It would take {needed} examples for 0.1" in str(plan)
     assert th.plan(size=needed, queries=200).certificate.tolerance <= 0.1

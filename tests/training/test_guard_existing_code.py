@@ -148,8 +148,8 @@ class TestExistingCode:
     @pytest.mark.parametrize(
         ("output", "words"),
         [
-            (lambda values: {"val_loss": values["val_loss"]}, "val_acc"),
-            (lambda values: values | {"more": values["val_loss"]}, "more"),
+            (lambda values: {"val_loss": values["val_loss"]}, r"came without \['val_acc'\]\. Ret"),
+            (lambda values: values | {"more": values["val_loss"]}, r"they came with \['more'\]\. Ret"),
             (lambda values: None, "reduction"),
             (lambda values: values["val_loss"].mean(), "reduction"),
             (

@@ -11,6 +11,7 @@ from torch_holdout.planning.curves import lasting_interval
 from torch_holdout.planning.decisions import sealed_size, sealed_tolerance
 from torch_holdout.planning.setting import Plan, Setting
 
+_SHORT = f"The certificate is weak: it is above {WEAK:g}."
 _SLOW = 3  # how much longer the start of a slow run was, measured as in ``curves``
 VAULT = 0.2  # of the size, suggested for one final number
 
@@ -60,9 +61,7 @@ def explain_runs(plan: Plan, setting: Setting) -> str:
         needed = sealed_size(WEAK, **{k: v for k, v in facts.items() if k != "size"}, runs=runs)
         useless = claim.tolerance > USELESS
         sentences += [
-            "Nothing useful can be certified with these numbers."
-            if useless
-            else "That is a weak certificate.",
+            "Nothing useful can be certified with these numbers." if useless else _SHORT,
             f"It would take {needed:,} examples for {WEAK:g}.",
         ]
     return "\n".join(sentences)
@@ -215,7 +214,7 @@ def _shortfall(plan: Plan) -> str | None:
         return f"The wanted tolerance of {wanted:g} is not reached." if missed else None
     if tolerance > USELESS:
         return "Nothing useful can be certified with these numbers."
-    return "That is a weak certificate." if tolerance > WEAK else None
+    return _SHORT if tolerance > WEAK else None
 
 
 def _remedies(target: float, budget: int, setting: Setting) -> list[str]:

@@ -135,9 +135,10 @@ class Evaluation:
         if set(output) != expected:
             missing = sorted(expected - set(output))
             unknown = sorted(map(str, set(output) - expected))
+            wrong = [f"without {missing}"] * bool(missing) + [f"with {unknown}"] * bool(unknown)
             raise InvalidArgumentError(
                 f"Expected the step to return the registered statistics {sorted(expected)}, but "
-                f"{missing} are missing and {unknown} are not registered. Return exactly the "
-                f"registered ones, or make the holdout with the others too."
+                f"they came {' and '.join(wrong)}. Return exactly the registered ones, or make the "
+                f"holdout with the others too."
             )
         return {k: v if isinstance(v, tuple) else (v,) for k, v in output.items()}
