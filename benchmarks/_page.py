@@ -13,7 +13,7 @@ TITLES = {
     "host_reads": "Host reads per evaluation",
     "blockwise": "AUROC by blocks",
     "ledger": "The ledger",
-    "status": "Status of a long ledger",
+    "status": "Long accounts",
     "noise": "Noise",
     "accounting": "Privacy accounting",
     "certificates": "Certificates",
@@ -40,8 +40,11 @@ answers and a hash chain, the JSON file a counter and the queries' names: where 
 that is why, and because a process that has its lock tends to keep it while the others sleep. A
 counter in an Optuna study has no lock: it grants more than the budget. One evaluation asks
 once for each statistic, so milliseconds are enough.""",
-    "status": """`status()` and `certificate()` read sums, so a long ledger costs what a short one
-costs.""",
+    "status": """`status()`, `certificate()` and `prices()` read sums, and a release reads what it
+needs by an index, so a long account costs what a short one costs. Attaching replays what came after
+the last mark; the first time after a crash it replays all. A row of the CSV has an interval of its
+own, about a millisecond, however many there are. A charge is two fsyncs, one of the log and one of
+the ledger.""",
     "noise": """Our noise consists of integers made from the operating system's entropy, as
 OpenDP's does. numpy's floats are much faster and what many people use, but they come from a
 predictable generator, and their last bits give the value away. A Gaussian draw makes some thirty

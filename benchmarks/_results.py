@@ -12,6 +12,7 @@ WORDS = {
     "epsilon": ("tighter", "looser"),
     "distance": ("tighter", "looser"),
     "reads": ("fewer", "more"),
+    "fsyncs": ("fewer", "more"),
     "releases": ("fewer", "more"),
     "bytes": ("smaller", "larger"),
     "fresh loss": ("better", "worse"),

@@ -161,7 +161,7 @@ def relinked(rows):
 
 
 class TestOlderLedgers:
-    @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+    @pytest.mark.parametrize("version", range(1, schema.WITH_BOARDS))
     def test_ledgers_of_all_versions_get_boards(self, tmp_path, version):
         path = tmp_path / "old.db"
         shutil.copy(ASSETS / f"ledger_v{version}.db", path)
@@ -181,7 +181,9 @@ class TestOlderLedgers:
             url, name="val", size=4, statistics={"val_acc": th.ZeroOne()},
             mechanism=th.Ladder(step=0.1), budget=1,
         ).status()  # fmt: skip
-        drop = (f"DROP TABLE th_{name}" for name in ("board_events", "analysts", "boards"))
+        drop = (
+            f"DROP TABLE th_{name}" for name in ("board_events", "analysts", "boards", "checked")
+        )
         postgres.edit(url, *drop, "UPDATE th_ledger SET schema_version = 6")
         assert verify(url).schema_version == 6
         board = with_teams(make_board(url))

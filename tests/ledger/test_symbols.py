@@ -105,7 +105,7 @@ class TestSchema5:
         for number, loss in enumerate((0.9, 0.5)):
             with holdout.run() as run:
                 evaluate(holdout, run, loss, str(number))
-        later = ("th_board_events", "th_analysts", "th_boards")
+        later = ("th_checked", "th_board_events", "th_analysts", "th_boards")
         postgres.edit(url, *(f"DROP TABLE {table}" for table in later))
         postgres.edit(url, "UPDATE th_ledger SET schema_version = 5")
         assert version_of(url) == 5

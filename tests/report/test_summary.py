@@ -1,5 +1,6 @@
 """What is read from a ledger, how much of it is shown, and that nothing else happens to it."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from torch_holdout.errors import HoldoutError
 from torch_holdout.holdout import reading as overview
 from torch_holdout.ledger import Ledger, Recorded, Refusal
 from torch_holdout.report import summary as module
+from torch_holdout.report import tables
+from torch_holdout.report.page import page
 from torch_holdout.report.summary import summarise, thinned
 from torch_holdout.report.wording import (
     distance_text,
@@ -43,8 +46,11 @@ class Told:
             last_release=max(released, default=0),
         )
 
-    def answers(self, account):
-        return list(self._answers)
+    def answers(self, account, after=0, limit=None):
+        return [a for a in self._answers if a.position > after][:limit]
+
+    def totals(self, account):
+        return Counter((a.statistic, a.kind) for a in self._answers)
 
     def refusals(self, account):
         return list(self._refusals)
@@ -133,7 +139,51 @@ def test_stale_values_are_the_runs_own_last_answers():
     assert times == {"a": (first, late), "b": (second, second), "z": (late, late)}
 
 
+def test_of_very_many_answers_the_latest_are_read_and_all_are_counted(monkeypatch):
+    read, right = [], Told.answers
+    answers = [
+        answer(i, "release" if i % 5 == 1 else "guess", 0.9 if i == 1 else 0.5, f"trial {i % 7}")
+        for i in range(1, 10_801)
+    ]
+
+    def watched(ledger, account, after=0, limit=None):
+        read.append(limit)
+        return right(ledger, account, after, limit)
+
+    monkeypatch.setattr(Told, "answers", watched)
+    found = told(answers)
+    (statistic,) = found.statistics
+    assert read == [module.READ, 1]  # and the first one, for its time
+    assert found.unread == 800
+    assert (statistic.releases, statistic.guesses) == (2160, 8640)
+    assert len(statistic.drawn) + statistic.left_out == module.READ
+    assert statistic.best.value == 0.5
+    assert found.first_at == answers[0].asked_at
+    # The interval of a late release counts the releases that were not read.
+    monkeypatch.setattr(module, "READ", 20_000)
+    (whole,) = told(answers).statistics
+    late = {shown.position: shown for shown in whole.drawn if shown.position > 800}
+    both = [shown for shown in statistic.drawn if shown.position in late]
+    assert both == [late[shown.position] for shown in both] != []
+
+
+def test_the_page_says_what_was_not_read(monkeypatch):
+    ledger = several_runs("memory://", epochs=3)._ledger
+    assert "only counted" not in page(summarise(ledger))
+    monkeypatch.setattr(module, "READ", 2)
+    assert "were only counted, not read" in page(summarise(ledger))
+
+
+def test_csv_has_all_rows_however_many_are_read_at_once(monkeypatch):
+    ledger = several_runs("memory://", epochs=3)._ledger
+    whole = list(tables.rows(ledger))
+    monkeypatch.setattr(module, "READ", 2)
+    assert list(tables.rows(ledger)) == whole
+    assert len(whole) > 5
+
+
 def test_many_answers_are_thinned_and_all_are_counted(monkeypatch):
+    monkeypatch.setattr(module, "READ", 20_000)
     asked = []
     right = overview.answer_interval
     monkeypatch.setattr(

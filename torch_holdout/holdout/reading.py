@@ -191,9 +191,14 @@ class AccountReading:
                 failure=failure,
             )
 
-    def intervals(self, answers: Sequence[Recorded], failure: float) -> "Intervals":
-        """Return the intervals of the account's answers, each computed when it is asked for."""
-        return Intervals(self, answers, failure)
+    def intervals(
+        self, answers: Sequence[Recorded], failure: float, before: int = 0
+    ) -> "Intervals":
+        """Return the intervals of the account's answers, each computed when it is asked for.
+
+        ``before``: how many releases came before the first of them.
+        """
+        return Intervals(self, answers, failure, before)
 
     def sealed_certificate(self, runs: Sequence[RunFacts], failure: float) -> Certificate:
         """Return what closing will be worth for some runs of a sealed account."""
@@ -347,12 +352,12 @@ class Intervals:
     """Confidence intervals of an account's answers; each takes a millisecond, once."""
 
     def __init__(
-        self, reading: AccountReading, answers: Sequence[Recorded], failure: float
+        self, reading: AccountReading, answers: Sequence[Recorded], failure: float, before: int
     ) -> None:
         self._reading = reading
         self._answers = answers
         self._failure = failure
-        releases = accumulate((answer.kind == "release" for answer in answers), initial=0)
+        releases = accumulate((answer.kind == "release" for answer in answers), initial=before)
         self._releases_before = {a.position: n for a, n in zip(answers, releases, strict=False)}
         self._known: dict[int, Interval] = {}
 

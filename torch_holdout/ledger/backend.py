@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from torch_holdout._noise.streams import fresh_secret
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import headers
+from torch_holdout.ledger.checked import Marks
 from torch_holdout.ledger.schema import (
     ADDED,
     SCHEMA_VERSION,
@@ -38,13 +39,7 @@ class Backend(Protocol):
 
     def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
         """Open a transaction. Nothing has been asked yet, so only this may be tried again."""
-        connection = engine.connect().execution_options(reads_only=reads_only)
-        try:
-            connection.begin()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return opened(engine, reads_only=reads_only)
 
     def explain(self, error: Exception, *, committing: bool) -> LedgerError:
         """Return an error for a failure inside a transaction, without a row's content."""
@@ -67,6 +62,24 @@ class Backend(Protocol):
 
     def problems(self, connection: sa.Connection) -> list[str]:
         """Return problems of the database itself: its tables and settings, not its rows."""
+
+    def opening_problems(self, connection: sa.Connection, marks: Marks | None) -> list[str]:
+        """Return those that are looked for at every opening."""
+        return self.problems(connection)
+
+    def life(self, connection: sa.Connection) -> str | None:
+        """Return what the marks of earlier replays hold for; None if none can hold now."""
+
+
+def opened(engine: sa.Engine, **options: Any) -> sa.Connection:
+    """Return a connection on which a transaction was begun."""
+    connection = engine.connect().execution_options(**options)
+    try:
+        connection.begin()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def quiet_engine(url: str, **options: Any) -> sa.Engine:

@@ -1,7 +1,8 @@
 """Replays a board's events. Opening raises at the first problem, ``verify`` lists all of them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,8 +15,17 @@ from torch_holdout.ledger.board_events import (
     StoredBoard,
     StoredEvent,
 )
+from torch_holdout.ledger.checked import Marks, Reached
 from torch_holdout.ledger.registration import UNREADABLE, StoredRegistration
-from torch_holdout.ledger.replay import Chain, Problem, StoredRow, raise_first, stored_rows
+from torch_holdout.ledger.replay import (
+    Chain,
+    Problem,
+    StoredRow,
+    keep_reached,
+    last_reached,
+    raise_first,
+    stored_rows,
+)
 from torch_holdout.ledger.schema import analysts, board_events
 
 _ROUNDING = 2  # picos: what a logarithm of another machine may differ by, rounded up
@@ -26,10 +36,13 @@ def board_problems(
     connection: sa.Connection,
     account: StoredRow,
     counted: Callable[[Iterable[StoredRow]], Iterable[StoredRow]] = iter,
+    since: Reached | None = None,
+    done: Callable[[Reached], None] = lambda reached: None,
 ) -> Iterator[Problem]:
     """Yield what does not fit: order, chain, prices, quotas, counters, and what came after closing.
 
     What was told is not decided again: that takes the labels. ``counted`` is told of each row.
+    With ``since`` only later events are read; ``done`` is told where the replay stands at its end.
     """
     try:
         terms = BoardTerms(StoredRegistration.parse(account["registration"]))
@@ -39,9 +52,9 @@ def board_problems(
     except UNREADABLE:
         yield None, "the registration cannot be read"
         return
-    replayed = _Replay(terms, account["budget"])
-    chain = Chain(account["name"], BoardEvent)
-    for row in counted(stored_rows(connection, board_events, account["id"])):
+    replayed = _Replay(terms, account["budget"], None if since is None else since.state)
+    chain = Chain(account["name"], BoardEvent, since)
+    for row in counted(stored_rows(connection, board_events, account["id"], chain.position)):
         yield from chain.problems(row)
         event = StoredEvent.of_row(row)
         yield from ((row["position"], problem) for problem in replayed.take(event))
@@ -53,23 +66,39 @@ def board_problems(
         known = replace(stored[name], refused=0) if name in stored else None
         if known != replayed.analysts.get(name):
             yield None, f"the quota of {name!r} does not agree with the events"
+    done(Reached(chain.position, chain.link, replayed.state))
 
 
-def require_board_fits(connection: sa.Connection, row: Any, address: str) -> None:
-    """Raise ``LedgerError`` if a board's events, counters and quotas do not fit together."""
-    raise_first(board_problems(connection, row._mapping), row.name, address)
+def require_board_fits(
+    connection: sa.Connection, row: Any, address: str, marks: Marks | None
+) -> None:
+    """Raise ``LedgerError`` if a board's events, counters and quotas do not fit together.
+
+    Only events after the last mark are read; a new one is made when it is worth it.
+    """
+    since = last_reached(connection, board_events, row, marks)
+    done = partial(keep_reached, row, marks, since)
+    raise_first(board_problems(connection, row._mapping, since=since, done=done), row.name, address)
 
 
 class _Replay:
     """A board as its events make it."""
 
-    def __init__(self, terms: BoardTerms, budget: int) -> None:
+    def __init__(self, terms: BoardTerms, budget: int, state: dict[str, Any] | None) -> None:
         self._terms = terms
         self._budget = budget
-        self._stands = StoredBoard()
-        self._queries: set[tuple[str, str]] = set()
-        self._judged = False
-        self.analysts: dict[str, StoredAnalyst] = {}
+        state = state or {"stands": {}, "judged": False, "analysts": []}
+        self._stands = StoredBoard(**state["stands"])
+        self._queries: set[tuple[str, str]] = set()  # the database keeps them apart, too
+        self._judged = bool(state["judged"])
+        known = (StoredAnalyst(**own) for own in state["analysts"])
+        self.analysts = {own.analyst: own for own in known}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """How it stands, as JSON has it."""
+        analysts = [asdict(own) for own in self.analysts.values()]
+        return {"stands": asdict(self._stands), "judged": self._judged, "analysts": analysts}
 
     def take(self, stored: StoredEvent) -> Iterator[str]:
         """Take one event; yield what is wrong with it."""

@@ -101,7 +101,7 @@ class BoardsLedger(RunsLedger):
                 _require_new(connection, name, keyed)
                 whole = canonical(registration | {_DIGESTS: keyed})
                 return self._made_board(connection, name, whole, budget)
-            require_board_fits(connection, row, self.address)
+            require_board_fits(connection, row, self.address, self._marks(connection))
             stored = parsed(row, self.address)
             require_same(
                 row,

@@ -253,25 +253,20 @@ class Account:
         row = asdict(entry) | {"asked_at": now(), "version": library_version()}
         chain = chained(self._row.chain, self.queries, row)
         own = {"holdout_id": self._row.id, "position": self.queries}
-        change(self._connection, statements.INSERT_QUERY, own | row | {"chain": chain})
-        if run is not None:
-            change(self._connection, statements.INSERT_RUN, own | {"run": run})
         spent = None
         if self._row.spent is not None and entry.charge is not None:
             spent = self._row.spent + entry.charge
-        change(
-            self._connection,
-            statements.UPDATE_HOLDOUT,
-            {
-                "which": self._row.id,
-                "queries": self.queries,
-                "releases": self.releases,
-                "rounds": self._row.rounds + entry.opened,
-                "last_release": self.queries if released else self._row.last_release,
-                "spent": spent,
-                "chain": chain,
-            },
-        )
+        counters = {
+            "queries": self.queries,
+            "releases": self.releases,
+            "rounds": self._row.rounds + entry.opened,
+            "last_release": self.queries if released else self._row.last_release,
+            "spent": spent,
+            "chain": chain,
+        }
+        statements.write_answer(self._connection, own | row | {"chain": chain}, counters)
+        if run is not None:
+            change(self._connection, statements.INSERT_RUN, own | {"run": run})
         if sums is not None:
             self.runs.keep_sums(LIVE, self.queries, {entry.statistic: sums})
         self._keep_secret(entry.units, threshold)

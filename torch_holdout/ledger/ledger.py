@@ -95,7 +95,8 @@ class Ledger(BoardsLedger):
                 own = {"registration": content, "budget": budget}
                 own["spent"] = 0 if private else None
                 return self._made(connection, schema.holdouts, name, own, keyed)
-            require_holdout_fits(connection, row, self.address)
+            marks = self._marks(connection)
+            require_holdout_fits(connection, row, self.address, marks, writes=True)
             require_runs_fit(connection, row, self.address)
             stored = StoredRegistration.of_account(row, self.address)
             given = StoredRegistration(registration)
@@ -127,7 +128,7 @@ class Ledger(BoardsLedger):
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.HOLDOUT, account)
             if check is not False:
-                require_holdout_fits(connection, row, self.address)
+                require_holdout_fits(connection, row, self.address, self._marks(connection))
                 if self._version >= schema.WITH_SEALED:
                     require_runs_fit(connection, row, self.address)
             return self._summary(connection, row)
@@ -159,8 +160,8 @@ class Ledger(BoardsLedger):
         with self._transaction(reads_only=True) as connection:
             return int(self._row(connection, statements.RELEASES, account).releases)
 
-    def answers(self, account: str) -> list[Recorded]:
-        """Return the answers so far, oldest first."""
+    def answers(self, account: str, after: int = 0, limit: int | None = None) -> list[Recorded]:
+        """Return the answers after a position, oldest first; at most ``limit``."""
         asked = schema.queries.c
         wanted = (asked.position, asked.statistic, asked.kind, asked.value, asked.asked_at)
         with self._transaction(reads_only=True) as connection:
@@ -170,9 +171,10 @@ class Ledger(BoardsLedger):
                 run = schema.runs.c
                 same = (run.holdout_id == asked.holdout_id) & (run.position == asked.position)
                 chosen = _of_account(account, *wanted, run.run).outerjoin(schema.runs, same)
-            answers = [
-                Recorded(*row) for row in connection.execute(chosen.order_by(asked.position))
-            ]
+            if after > 0:
+                chosen = chosen.where(asked.position > after)
+            ordered = chosen.order_by(asked.position).limit(limit)
+            answers = [Recorded(*row) for row in connection.execute(ordered)]
         if not all(isinstance(answer.run, str | None) for answer in answers):
             raise damaged_ledger(self.address, ["the name of a run is not text"])
         return answers
@@ -195,6 +197,14 @@ class Ledger(BoardsLedger):
                 statements.RELEASES_BEFORE, where | {"statistics": names}
             ).scalar_one()
         return summary, Recorded(*answer), int(before)
+
+    def totals(self, account: str) -> dict[tuple[str, str], int]:
+        """Count the answers by statistic and kind; no answer is read."""
+        asked = schema.queries.c
+        counts = _of_account(account, asked.statistic, asked.kind, sa.func.count())
+        with self._transaction(reads_only=True) as connection:
+            rows = connection.execute(counts.group_by(asked.statistic, asked.kind))
+            return {(str(statistic), str(kind)): int(count) for statistic, kind, count in rows}
 
     def refusals(self, account: str) -> list[Refusal]:
         """Return the queries after the budget was gone, by statistic and run."""
@@ -246,7 +256,8 @@ class Ledger(BoardsLedger):
             if row is None:
                 own = {"registration": content, "capacity": capacity}
                 return self._made(connection, schema.records, name, own, keyed)
-            require_records_fit(connection, row, self.address)
+            marks = self._marks(connection)
+            require_records_fit(connection, row, self.address, marks, writes=True)
             stored = parsed(row, self.address)
             unlike = data_difference(connection, row, keyed)
             require_same(row, stored, registration | {"derived": stored["derived"]}, unlike)
@@ -269,7 +280,7 @@ class Ledger(BoardsLedger):
         with self._transaction(reads_only=True) as connection:
             row = self._row(connection, statements.RECORDS, account)
             if check is not False:
-                require_records_fit(connection, row, self.address)
+                require_records_fit(connection, row, self.address, self._marks(connection))
             return RecordsSummary.of_row(row, self.address)
 
     def charges(self, account: str) -> list[Charged]:

@@ -57,6 +57,10 @@ class MemoryBackend(Backend):
         """Return nothing: no other process can reach it."""
         return []
 
+    def life(self, connection: sa.Connection) -> str:
+        """Return the same at all times: it lives as long as this process."""
+        return "memory"
+
     def exists(self) -> bool:
         """Return True: an empty one is made on first use, at no cost."""
         return True

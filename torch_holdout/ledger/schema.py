@@ -5,10 +5,11 @@ Released versions are opened forever: a change of meaning needs a new ``SCHEMA_V
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 7  # charges and their counters are in picos, as accounting has them
+SCHEMA_VERSION = 8  # charges and their counters are in picos, as accounting has them
 WITH_RECORDS, WITH_RUNS, WITH_HEADERS, WITH_SEALED = 2, 3, 4, 5  # the versions that added them
 WITH_SYMBOLS = 6  # events that an account says on request: their prices must be known to be paid
 WITH_BOARDS = 7
+WITH_CHECKED = 8
 APPLICATION_ID = 0x7468_6F6C  # marks an SQLite file as ours
 ZEPTO = 10**21  # total variation between samplers and their laws is kept in these, rounded up
 
@@ -317,6 +318,15 @@ board_events = sa.Table(
     sa.Column("chain", sa.String(64), nullable=False),
     sa.UniqueConstraint("board_id", "analyst", "query", name="th_one_submission"),
 )
+# Version 8 added how far an account was replayed, so that opening it replays what came later.
+checked = sa.Table(
+    "th_checked",
+    metadata,
+    sa.Column("account", sa.String(32), primary_key=True),  # empty: of the file itself
+    sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # the link and the counters there, as JSON
+    sa.Column("mark", sa.String(64), nullable=False),  # of all that, under the ledger's secret
+)
 ADDED = {
     WITH_RECORDS: (records, charges),
     WITH_RUNS: (runs, refusals),
@@ -332,4 +342,5 @@ ADDED = {
     ),
     WITH_SYMBOLS: (),
     WITH_BOARDS: (boards, analysts, board_events),
+    WITH_CHECKED: (checked,),
 }

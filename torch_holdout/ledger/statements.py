@@ -84,8 +84,30 @@ RELEASES_BEFORE = sa.select(sa.func.count()).where(
     queries.c.kind == "release",
     queries.c.position < sa.bindparam("position"),
 )
-INSERT_QUERY = queries.insert()
-UPDATE_HOLDOUT = holdouts.update().where(holdouts.c.id == sa.bindparam("which"))
+_COUNTERS = ("queries", "releases", "rounds", "last_release", "spent", "chain")
+_INSERT_QUERY = queries.insert()
+_UPDATE_HOLDOUT = holdouts.update().where(holdouts.c.id == sa.bindparam("which"))
+
+
+def _bound(prefix: str, column: sa.Column[Any]) -> sa.BindParameter[Any]:
+    return sa.bindparam(f"{prefix}{column.name}", type_=column.type)
+
+
+# The same two in one message to a server: the counters change only if the answer was inserted.
+_INSERTED = (
+    queries.insert()
+    .values({column.name: _bound("new_", column) for column in queries.c})
+    .returning(queries.c.position)
+    .cte("inserted")
+)
+_INSERT_AND_UPDATE = (
+    holdouts.update()
+    .where(
+        holdouts.c.id == sa.bindparam("which"),
+        sa.select(sa.func.count()).select_from(_INSERTED).scalar_subquery() == 1,
+    )
+    .values({name: _bound("next_", holdouts.c[name]) for name in _COUNTERS})
+)
 INSERT_RUN = runs.insert()
 INSERT_REFUSAL = refusals.insert()
 UPDATE_REFUSAL = (
@@ -118,3 +140,15 @@ def change(
             f"{changed}: its tables have rules or triggers, or were edited meanwhile. Nothing was "
             f"released or charged. torch-holdout verify may say what is wrong."
         )
+
+
+def write_answer(connection: sa.Connection, row: dict[str, Any], counters: dict[str, Any]) -> None:
+    """Insert an answer and update the counters of its account."""
+    which = {"which": row["holdout_id"]}
+    if connection.dialect.name == "postgresql":
+        new = {f"new_{name}": value for name, value in row.items()}
+        later = {f"next_{name}": value for name, value in counters.items()}
+        change(connection, _INSERT_AND_UPDATE, which | new | later)
+    else:
+        change(connection, _INSERT_QUERY, row)
+        change(connection, _UPDATE_HOLDOUT, which | counters)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger import schema
 from torch_holdout.ledger.backend import damaged_ledger, stored_version
+from torch_holdout.ledger.checked import Marks
 from torch_holdout.ledger.engines import backend_for
 
 
@@ -44,6 +45,13 @@ class OpenLedger:
         if account is not None and (row is None or row.account != account):
             raise self._gone(repr(name))
         return row
+
+    def _marks(self, connection: sa.Connection) -> Marks | None:
+        """Return the marks of what was replayed before; None if none can hold."""
+        if self._version < schema.WITH_CHECKED:
+            return None
+        life = self._backend.life(connection)
+        return None if life is None else Marks(connection, life)
 
     def _gone(self, which: str) -> LedgerError:
         return LedgerError(
@@ -81,7 +89,7 @@ class OpenLedger:
                 self._backend.begin(engine, reads_only=True) as connection,
             ):
                 self._version = stored_version(connection, self.address)
-                problems = self._backend.problems(connection)
+                problems = self._backend.opening_problems(connection, self._marks(connection))
         except self._backend.errors as error:
             failure = self._backend.explain(error, committing=False)
         else:

@@ -1,8 +1,8 @@
 """The data of a report, read from a ledger: for the page, for JSON and for the verdict."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 from torch_holdout._shared.checks import require_failure, require_instance
@@ -24,6 +24,7 @@ from torch_holdout.report.sealed import ClosedStatistic, DatedRun, closed_statis
 from torch_holdout.report.thinning import DRAWN, thinned
 
 LATEST, RUNS, TRAIL = 25, 100, 40
+READ = 10_000  # answers: the latest of an account, or so many at once
 
 
 @final
@@ -128,6 +129,7 @@ class HoldoutReport:
         symbols: What the account has said on request.
         closing: What closing has published, all of it; None while the holdout is open.
         closed: The same as curves, thinned.
+        unread: Older answers that were only counted; of them no value, run or time is here.
     """
 
     status: Status
@@ -142,6 +144,7 @@ class HoldoutReport:
     symbols: tuple[Symbol, ...] = ()
     closing: Closing | None = None
     closed: tuple[ClosedStatistic, ...] = ()
+    unread: int = 0
 
 
 @final
@@ -209,9 +212,15 @@ def reading_of(ledger: Ledger, account: str) -> AccountReading:
     return AccountReading(ledger.summary(account, check=True), ledger.address)
 
 
-def answers_of(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]:
-    """Return the answers that a summary counts, without later ones."""
-    return [answer for answer in ledger.answers(account) if answer.position <= summary.queries]
+def pages_of(ledger: Ledger, account: str, summary: Summary) -> Iterator[list[Recorded]]:
+    """Yield the answers that a summary counts, without later ones, so many at once."""
+    for start in range(0, summary.queries, READ):
+        yield ledger.answers(account, after=start, limit=min(READ, summary.queries - start))
+
+
+def _latest(ledger: Ledger, account: str, summary: Summary) -> list[Recorded]:
+    start = max(0, summary.queries - READ)
+    return ledger.answers(account, after=start, limit=summary.queries - start)
 
 
 def shown(answer: Recorded, intervals: Intervals) -> Shown:
@@ -224,28 +233,43 @@ def _holdout(ledger: Ledger, account: str, failure: float) -> HoldoutReport:
     reading = reading_of(ledger, account)
     status, certificate = reading.status, reading.certificate(failure)
     prices = reading.prices(Asked(failure=failure), ledger.compared(account))
-    answers = answers_of(ledger, account, reading.summary)
+    answers = _latest(ledger, account, reading.summary)
+    totals = ledger.totals(account) if len(answers) < reading.summary.queries else None
     refusals = ledger.refusals(account) if status.exhausted else []
-    intervals = reading.intervals(answers, failure)
+    released = sum(answer.kind == "release" for answer in answers)
+    intervals = reading.intervals(answers, failure, reading.summary.releases - released)
     registered = reading.summary.registered.statistics
     closing = published(ledger, account, reading, failure)
     return HoldoutReport(
         status=status,
         certificate=certificate,
         statistics=tuple(
-            _statistic(name, registered, certificate, answers, refusals, intervals)
+            _with_totals(
+                _statistic(name, registered, certificate, answers, refusals, intervals), totals
+            )
             for name in registered
         ),
+        unread=reading.summary.queries - len(answers),
         latest=tuple(shown(answer, intervals) for answer in reversed(answers[-LATEST:])),
         refused=sum(refusal.count for refusal in refusals),
-        first_at=answers[0].asked_at if answers else None,
+        first_at=ledger.answers(account, limit=1)[0].asked_at if answers else None,
         last_at=_last(answers, refusals) if answers else None,
         prices=prices,
         runs=dated_runs(reading, ledger.run_times(account), prices) if status.runs else (),
         symbols=reading.summary.symbols,
         closing=closing,
-        closed=closed_statistics(reading, closing, answers),
+        closed=closed_statistics(reading, closing, ledger.answers(account) if closing else ()),
     )
+
+
+def _with_totals(
+    statistic: StatisticReport, totals: dict[tuple[str, str], int] | None
+) -> StatisticReport:
+    """Count all answers, also those that were not read."""
+    if totals is None:
+        return statistic
+    releases = totals.get((statistic.name, "release"), 0)
+    return replace(statistic, releases=releases, guesses=totals.get((statistic.name, "guess"), 0))
 
 
 def _statistic(

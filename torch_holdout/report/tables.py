@@ -12,7 +12,7 @@ from torch_holdout.holdout.closing import Closing
 from torch_holdout.ledger import Ledger, Recorded
 from torch_holdout.report import verdict
 from torch_holdout.report.model_card import model_card, records_card
-from torch_holdout.report.summary import Report, answers_of, chosen, reading_of, shown
+from torch_holdout.report.summary import Report, chosen, pages_of, reading_of, shown
 
 COLUMNS = (
     *("holdout", "position", "asked_at", "run", "statistic", "kind", "value", "low", "high"),
@@ -47,7 +47,8 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
     """Yield the lines of a CSV file, one for each answer of each holdout, after its heading.
 
     A closed holdout has another for each value of its own, of kind ``exact``. An interval takes a
-    millisecond, so a hundred thousand answers take minutes; rows come as they are ready.
+    millisecond, so a hundred thousand answers take minutes; rows come as they are ready, and
+    some thousand answers are in memory at once.
 
     Example:
         >>> list(rows(Ledger("memory://")))
@@ -62,13 +63,15 @@ def rows(ledger: Ledger, failure: float = 0.05, name: str | None = None) -> Iter
         reading.require_readable()
     yield _line(COLUMNS)
     for account, reading in readings.items():
-        answers = answers_of(ledger, account, reading.summary)
-        intervals = reading.intervals(answers, failure)
-        for answer in answers:
-            row = asdict(shown(answer, intervals)) | {"holdout": reading.summary.name}
-            yield _line([_cell(row.get(column)) for column in COLUMNS])
+        before = 0
+        for page in pages_of(ledger, account, reading.summary):
+            intervals = reading.intervals(page, failure, before)
+            before += sum(answer.kind == "release" for answer in page)
+            for answer in page:
+                row = asdict(shown(answer, intervals)) | {"holdout": reading.summary.name}
+                yield _line([_cell(row.get(column)) for column in COLUMNS])
         closing = published(ledger, account, reading, failure)
-        for row in [] if closing is None else _exact(closing, answers):
+        for row in [] if closing is None else _exact(closing, ledger.answers(account)):
             yield _line([_cell(row.get(column)) for column in COLUMNS])
 
 

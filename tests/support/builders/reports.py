@@ -33,10 +33,10 @@ class Retold:
     def __getattr__(self, name):
         return getattr(self._ledger, name)
 
-    def answers(self, account):
+    def answers(self, account, **part):
         return [
             replace(found, asked_at=self.at(found.position))
-            for found in self._ledger.answers(account)
+            for found in self._ledger.answers(account, **part)
         ]
 
     def charges(self, account):

@@ -19,8 +19,9 @@ def watched_work(holdout, path):
         statements.append(statement)
 
     sa.event.listen(holdout._ledger._connected, "before_cursor_execute", note)
-    # While another reader has the file open, the write-ahead log stays and shows what was written.
-    reader = sqlite3.connect(path)
+    # While another reader is at it, the write-ahead log stays and shows what was written.
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM th_holdouts").fetchone()
     log = path.with_name(f"{path.name}-wal")
 

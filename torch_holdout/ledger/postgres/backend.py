@@ -129,6 +129,11 @@ class PostgresBackend(Backend):
         """Return where the tables differ from those of a ledger."""
         return schema.schema_problems(connection, self.address)
 
+    def life(self, connection: sa.Connection) -> str:
+        """Return when the server was started: after a crash everything is checked anew."""
+        started = sa.text("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
+        return str(connection.execute(started).scalar_one())
+
     def _missing(self) -> LedgerError:
         return LedgerError(
             f"Expected a ledger at {self.address}, but the database has none, and none was created."

@@ -58,7 +58,7 @@ _DISABLED = """
 _CHANGED = (
     *("th_ledger", "th_holdouts", "th_records", "th_refusals"),
     *("th_header_end", "th_run_ends", "th_sealed_runs", "th_secret_runs"),
-    *("th_boards", "th_analysts"),
+    *("th_boards", "th_analysts", "th_checked"),
 )
 _ERASED = (thresholds.name, secret_sums.name, secret_runs.name)
 

@@ -21,24 +21,29 @@ from torch_holdout.ledger.backend import (
     damaged_ledger,
     fill,
     key_problems,
+    opened,
     quiet_engine,
     reason,
     stored_version,
     tables_of,
     upgrade,
 )
-from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION
+from torch_holdout.ledger.checked import Marks, Reached
+from torch_holdout.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, WITH_CHECKED
 from torch_holdout.ledger.sqlite.file_locks import POLLS, may_write, turn_of
+from torch_holdout.ledger.sqlite.logs import LedgerConnection, log_length
 from torch_holdout.ledger.sqlite.mounts import is_shared, unsafe_file_system
 from torch_holdout.ledger.sqlite.names import draft_of, refuse_second_name
 
 DATABASE_ERRORS = (sa.exc.SQLAlchemyError, sqlite3.Error)
 _MAGIC = b"SQLite format 3\x00"
+_WHOLE_FILE = ""  # the account of its mark
+_LARGE = 4 * 2**20  # bytes: a smaller file is read whole at every opening
 _HEADER = 100  # bytes of an SQLite file's header; the application id stands at 68
 
 
 class SqliteBackend(Backend):
-    """An SQLite file: WAL, synchronous=FULL, mode 0600, never seen half made.
+    """An SQLite file: WAL, every commit on disk, mode 0600, never seen half made.
 
     A new ledger is built under another name and linked into place, so a file that exists is whole:
     an empty or foreign one is refused instead of being filled.
@@ -61,13 +66,16 @@ class SqliteBackend(Backend):
         with self.exclusive(reads_only=False):
             if self._check_content(engine) < SCHEMA_VERSION:
                 self._upgrade(engine)
+            self._mark_content(engine)
         return engine
 
     def begin(self, engine: sa.Engine, *, reads_only: bool) -> sa.Connection:
         """Open a transaction, unless the file has a second name by now."""
         turn = turn_of(self._path)
         refuse_second_name(turn.path)
-        return super().begin(engine, reads_only=reads_only).execution_options(turn=turn)
+        if not reads_only or log_length(turn.path):  # a reader leaves a full log as it is
+            turn.keep_log()
+        return opened(engine, reads_only=reads_only, turn=turn)
 
     def exclusive(self, *, reads_only: bool) -> contextlib.AbstractContextManager[Any]:
         """Let one thread of one process use the file at a time, readers too."""
@@ -87,18 +95,37 @@ class SqliteBackend(Backend):
         sa.event.listen(engine, "connect", lambda own, _: own.execute("PRAGMA query_only = ON"))
         return engine
 
+    def opening_problems(self, connection: sa.Connection, marks: Marks | None) -> list[str]:
+        """Return the same, but read a large file whole only if it was not before."""
+        if self._is_large() and marks is not None and marks.of(_WHOLE_FILE) is not None:
+            return self._part_problems(connection)
+        return self.problems(connection)
+
+    def life(self, connection: sa.Connection) -> str | None:
+        """Return which file it is; None if its log is not empty: it was not closed cleanly."""
+        path = turn_of(self._path).path
+        found = path.stat()
+        return None if log_length(path) else f"{found.st_dev}:{found.st_ino}"
+
     def problems(self, connection: sa.Connection) -> list[str]:
         """Return the damage that SQLite finds, and differences from a ledger's tables."""
-        version = stored_version(connection, self.address)
         problems = []
         damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
         if damage != "ok":
             problems.append(str(damage))
-        if _parts(connection) != _expected_parts(version):
-            problems.append("tables, indexes or triggers are not those of a ledger")
         if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
             problems.append("rows without their account")
+        return problems + self._part_problems(connection)
+
+    def _part_problems(self, connection: sa.Connection) -> list[str]:
+        version = stored_version(connection, self.address)
+        problems = []
+        if _parts(connection) != _expected_parts(version):
+            problems.append("tables, indexes or triggers are not those of a ledger")
         return problems + key_problems(connection)
+
+    def _is_large(self) -> bool:
+        return self._path.stat().st_size > _LARGE
 
     def _reading_access(self) -> str:
         # Where it may, SQLite is let write its own side files: without them it would not see what
@@ -111,14 +138,38 @@ class SqliteBackend(Backend):
     def _check_content(self, engine: sa.Engine) -> int:
         version = 0
         try:
+            if log_length(turn_of(self._path).path):  # it was not closed cleanly
+                self._forget_marks(engine)
             with self.begin(engine, reads_only=True) as connection:
                 version = stored_version(connection, self.address)
-                damage = self.problems(connection)
+                damage = self.opening_problems(connection, self._marks(connection))
         except DATABASE_ERRORS as error:
             damage = [reason(error)]
         if damage:
             raise damaged_ledger(self.address, damage)
         return version
+
+    def _marks(self, connection: sa.Connection) -> Marks | None:
+        life = self.life(connection)
+        known = stored_version(connection, self.address) >= WITH_CHECKED
+        return Marks(connection, life) if known and life is not None else None
+
+    def _forget_marks(self, engine: sa.Engine) -> None:
+        """Drop all marks and empty the log, in this order: what was not checked has none."""
+        with self.begin(engine, reads_only=False) as connection:
+            if stored_version(connection, self.address) >= WITH_CHECKED:
+                Marks(connection, "").forget()
+            connection.commit()
+
+    def _mark_content(self, engine: sa.Engine) -> None:
+        """Mark a large file that was read whole and has no damage."""
+        if not self._is_large():
+            return
+        with self.begin(engine, reads_only=False) as connection:
+            marks = self._marks(connection)
+            if marks is not None and marks.of(_WHOLE_FILE) is None:
+                marks.keep(_WHOLE_FILE, Reached(0, "", {}))
+            connection.commit()
 
     def _upgrade(self, engine: sa.Engine) -> None:
         try:
@@ -239,7 +290,7 @@ def _file_engine(path: Path, *, access: str = "mode=rw") -> sa.Engine:
     address = f"{path.as_uri()}?{access}"
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)
+        return sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, factory=LedgerConnection)
 
     # No connection outlives its transaction: none is carried over a fork, and none is open beside
     # another process's.
@@ -272,10 +323,17 @@ def sqlite_engine(**options: Any) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         driver: Any = connection.connection.driver_connection
-        if connection.get_execution_options().get("reads_only", False):
+        options = connection.get_execution_options()
+        if options.get("reads_only", False):
             driver.execute("BEGIN")
-        else:
+            return
+        turn = options.get("turn")
+        if turn is None or turn.pin is None:
             _begin_writing(driver)
+        else:
+            driver.settle_with(turn.pin)
+            _begin_writing(driver)
+            driver.has_begun()
 
     @sa.event.listens_for(engine, "commit")
     def still_open(connection: sa.Connection) -> None:

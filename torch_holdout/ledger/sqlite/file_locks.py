@@ -23,6 +23,7 @@ from pathlib import Path
 
 from torch_holdout.errors import LedgerError
 from torch_holdout.ledger.backend import WAIT_SECONDS, reason
+from torch_holdout.ledger.sqlite.logs import Pin
 
 try:
     import fcntl
@@ -31,6 +32,7 @@ except ImportError:  # on Windows locks belong to a handle, SQLite's too
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _PATIENCE_SECONDS = 5  # with the process that is next in line
+_MOST_PINS = 64  # each is an open file; a process with more ledgers lets go of the first ones
 POLLS = (0.001, 0.002, 0.003, 0.005)  # seconds between tries; the last one is repeated
 
 
@@ -44,6 +46,7 @@ class Turn:
         self._depth = 0
         self.process = os.getpid()
         self.threads = threading.RLock()
+        self.pin: Pin | None = None
 
     @contextlib.contextmanager
     def hold(self, *, reads_only: bool) -> Iterator["Turn"]:
@@ -58,6 +61,33 @@ class Turn:
                 self._depth -= 1
                 if not self._depth:
                     self._release()
+
+    def keep_log(self) -> None:
+        """Hold the ledger's log from now on, before a connection is opened."""
+        if self._depth > 1:
+            return  # one is open
+        if self.pin is not None and not self.pin.holds(self.path):
+            self.forget_log()
+        if self.pin is None and (taken := Pin.taken(self.path)) is not None:
+            self.pin = taken
+            _pinned[self.path] = self
+            for turn in list(_pinned.values())[:-_MOST_PINS]:
+                turn._forget_log_if_idle()
+
+    def forget_log(self) -> None:
+        """Let SQLite remove the log again."""
+        pin, self.pin = self.pin, None
+        _pinned.pop(self.path, None)
+        if pin is not None:
+            pin.release()
+
+    def _forget_log_if_idle(self) -> None:
+        if self.threads.acquire(blocking=False):
+            try:
+                if not self._depth:
+                    self.forget_log()
+            finally:
+                self.threads.release()
 
     def require_held(self) -> None:
         """Raise, before a commit, if the lock no longer keeps others out."""
@@ -211,6 +241,7 @@ def may_write(path: Path) -> bool:
 
 _guard = threading.Lock()
 _turns: dict[Path, Turn] = {}
+_pinned: dict[Path, Turn] = {}
 _held: list[threading.RLock] = []
 
 
@@ -236,6 +267,8 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     global _guard
     _guard = threading.Lock()
+    for turn in _turns.values():
+        turn.forget_log()  # the parent's
     _turns.clear()
     _held.clear()
 
