@@ -34,9 +34,9 @@ ABOUT = {
     "validation_epoch": """`Trainer.validate` with a small network. The guarded epoch also evaluates
 a tenth as many training examples, takes two fingerprints of the weights and writes one ledger
 transaction. `self.log` does its bookkeeping for every batch, where the guard
-only adds integers: the smaller the batches, the more that matters. Where the holdout is small,
-what an evaluation costs whatever its size stands out, and most of that is the wait until the disk
-has the answer: 5,000 examples are ten batches of 500.""",
+only adds integers: the smaller the batches, the more that matters. Where the holdout is small
+(5,000 examples are ten batches of 500), what an evaluation costs whatever its size stands out: the
+transaction with its wait for the disk, and the fingerprints.""",
     "host_reads": """How often the host waits for the device in one evaluation, counted. The guard
 and `self.log` read once, at the end; `MeanMetric` looks for NaN twice in every batch.""",
     "blockwise": """An evaluation of 100,000 examples, the forward pass included. Behind the door
@@ -120,7 +120,8 @@ Opacus is left out where it is not installed.""",
 first used. The command neither imports torch to show its help nor to plan.""",
 }
 WHY = {
-    "validation_epoch": """the disk is waited for once in each evaluation, however small.""",
+    "validation_epoch": """an evaluation, however small, waits for the disk and looks at the weights
+twice.""",
     "blockwise": """there is one AUROC for each block, and a transaction.""",
     "ledger": """a charge is a row with its query, answer and link, not a number in a file.""",
     "noise": """exact integers from the system's entropy, against floats of a predictable generator;

@@ -39,8 +39,12 @@ class Needed:
 
 
 REQUIRED = {
-    "validation epoch, batches of 500": Needed("validation_epoch", r"100?,000 .*, batch=500", r"self\.log"),
-    "validation epoch, batches of 64": Needed("validation_epoch", r"100?,000 .*, batch=64", r"self\.log"),
+    "validation epoch, batches of 500": Needed(
+        "validation_epoch", r"100?,000 .*, batch=500", r"self\.log"
+    ),
+    "validation epoch, batches of 64": Needed(
+        "validation_epoch", r"100?,000 .*, batch=64", r"self\.log"
+    ),
     "validation epoch of 5,000": Needed("validation_epoch", r"5,000 .*, batch=500", r"self\.log"),
     "validation epoch against MeanMetric": Needed("validation_epoch", peer="MeanMetric"),
     "host reads against self.log": Needed("host_reads", "500 batches", r"self\.log"),
