@@ -13,7 +13,7 @@ help:
 	@echo "make check  lint, types, architecture and the quick tests; under two minutes"
 	@echo "make test   lint, types and every test"
 	@echo "make soak   the long proofs at full size: random calls, kills, many processes; an hour or more"
-	@echo "make bench  ratios against what you would use instead: a table, JSON, docs/benchmarks.md and the README's table"
+	@echo "make bench  ratios against what you would use instead: a table, JSON, docs/benchmarks.md and the README's table; 15 minutes"
 	@echo "make docs   the documentation, as pages in site/"
 	@echo "make lint   ruff and mypy only"
 	@echo "make clean  removes .venv, caches, demo/ and site/"

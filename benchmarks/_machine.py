@@ -21,6 +21,11 @@ def machine() -> dict[str, str]:
     return found | {name: _version(name) for name in PACKAGES + PEERS}
 
 
+def load() -> float:
+    """Return how many processes wanted a core in the last minute."""
+    return round(os.getloadavg()[0], 1)
+
+
 def _processor() -> str:
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []

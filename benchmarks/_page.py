@@ -1,12 +1,14 @@
 """The documentation page: a function of the results and of nothing else."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from _quality_page import quality_tables
-from _results import Row, is_worse, number, verdict
+from _results import BY_HAND, Row, is_worse, number, verdict
 from _sweep_page import sweep_tables
 from _ways_page import ways_tables
+from torch_holdout._shared.text import counted
 
 TITLES = {
     "validation_epoch": "A validation epoch",
@@ -14,6 +16,9 @@ TITLES = {
     "blockwise": "AUROC by blocks",
     "ledger": "The ledger",
     "status": "Long accounts",
+    "report": "The report",
+    "weights": "Fingerprint of the weights",
+    "service": "A board",
     "noise": "Noise",
     "accounting": "Privacy accounting",
     "certificates": "Certificates",
@@ -23,13 +28,15 @@ TITLES = {
     "aggregation": "Aggregating votes",
     "neighbour_votes": "Votes of nearest records",
     "private_prediction_ways": "Ways to private answers",
-    "import_time": "Import time",
+    "import_time": "Import and command",
 }
 ABOUT = {
-    "validation_epoch": """`Trainer.validate` over 100,000 examples with a small network. The
-guarded epoch also evaluates 10,000 training examples, takes two fingerprints of the weights and
-writes one ledger transaction. `self.log` does its bookkeeping for every batch, where the guard
-only adds integers: the smaller the batches, the more that matters.""",
+    "validation_epoch": """`Trainer.validate` with a small network. The guarded epoch also evaluates
+a tenth as many training examples, takes two fingerprints of the weights and writes one ledger
+transaction. `self.log` does its bookkeeping for every batch, where the guard
+only adds integers: the smaller the batches, the more that matters. Where the holdout is small
+(5,000 examples are ten batches of 500), what an evaluation costs whatever its size stands out: the
+transaction with its wait for the disk, and the fingerprints.""",
     "host_reads": """How often the host waits for the device in one evaluation, counted. The guard
 and `self.log` read once, at the end; `MeanMetric` looks for NaN twice in every batch.""",
     "blockwise": """An evaluation of 100,000 examples, the forward pass included. Behind the door
@@ -45,6 +52,15 @@ needs by an index, so a long account costs what a short one costs. Attaching rep
 the last mark; the first time after a crash it replays all. A row of the CSV has an interval of its
 own, about a millisecond, however many there are. A charge is two fsyncs, one of the log and one of
 the ledger.""",
+    "report": """The page about a ledger, for people, and the CSV of its answers. Curves are
+thinned, so a page grows slowly; the CSV has a line with a certified interval for each answer.""",
+    "weights": """What the guard takes twice in an evaluation, against blake2b over the same bytes.
+blake2b reads the weights alone; names, shapes, classes and settings are in our time, and they are
+what is slow about many small tensors.""",
+    "service": """Submissions to a board on the loopback, against what a host would write instead: a
+FastAPI app that keeps the file, computes the accuracy and appends a durable line to a log under a
+file lock. It has no quota, no ledger and no certificate, and answers everything; that is why it is
+faster. A team submits a few times an hour.""",
     "noise": """Our noise consists of integers made from the operating system's entropy, as
 OpenDP's does. numpy's floats are much faster and what many people use, but they come from a
 predictable generator, and their last bits give the value away. A Gaussian draw makes some thirty
@@ -104,7 +120,27 @@ The page about private prediction says which one to take when. Where public feat
 DP-SGD's model is the best of those that answer without limit, and the library does not have it;
 Opacus is left out where it is not installed.""",
     "import_time": """`import torch_holdout` loads nothing heavy; each name is imported when it is
-first used.""",
+first used. The command neither imports torch to show its help nor to plan.""",
+}
+WHY = {
+    "validation_epoch": """an evaluation, however small, waits for the disk and looks at the weights
+twice.""",
+    "blockwise": """there is one AUROC for each block, and a transaction.""",
+    "ledger": """a charge is a row with its query, answer and link, not a number in a file.""",
+    "noise": """exact integers from the system's entropy, against floats of a predictable generator;
+a Gaussian draw takes the same time whatever it gives.""",
+    "accounting": """exact composition in plain Python, where the peer convolves with NumPy: it is
+done once, when a plan is made.""",
+    "certificates": """for a curve, half of the failure probability pays for queries beyond the
+plan, and the answers' noise is included.""",
+    "quality": """guarded values come in steps, so a run stops a little early or late; a display
+takes examples away; noise hides which epoch is best.""",
+    "sweeps": """a display costs training data, and a live trial sees no value before its end.""",
+    "ensemble_training": """a step written for one network needs no care for others.""",
+    "aggregation": """votes are checked, and noise is exact.""",
+    "neighbour_votes": """a sample of the records needs a longer list of the nearest, and coins.""",
+    "weights": """classes, settings and shapes are read too, which blake2b does not do.""",
+    "service": """quotas, a ledger and certificates are what a board is for.""",
 }
 HEAD = """# Benchmarks
 
@@ -114,32 +150,60 @@ Compare ratios, not seconds: seconds belong to the machine. The *ratio* is ours 
 Where nobody would pick the peer instead (the import of torch, a forward pass), it gives the scale,
 and the verdict says how large ours is in comparison.
 
-`make bench` repeats all of it in about an hour and rewrites this page from
-`benchmarks/results.json`. `python benchmarks/run.py --only ledger` runs one benchmark, `--quick`
-takes less time and is noisier, `--show benchmarks/results.json` shows the last results again.
+`make bench` repeats it in {taken} and rewrites this page from `benchmarks/results.json`, but for
+{by_hand},
+which train for long: these are run by hand, and their last results stay until then
+(`python benchmarks/run.py --only quality --into benchmarks/results.json`). Every row of the JSON
+says when it was measured, and so does this page.
+
+`python benchmarks/run.py --only ledger` runs one benchmark, `--quick` takes less time and is
+noisier, `--show benchmarks/results.json` shows the last results again.
 """
+
+BUSY = 1.5  # processes for each core
 
 
 def page(results: dict[str, Any]) -> str:
     """Return the page for the results of a run."""
     facts = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
-    parts = [HEAD, f"Measured on {results['date']}; {facts}.\n"]
-    if results["quick"]:
-        parts.append("This was a quick run: few repetitions, noisy.\n")
+    parts = [_head(results), f"Measured on {results['date']}; {facts}.\n"]
     for run in results["benchmarks"]:
         rows = [row for row in results["rows"] if row["benchmark"] == run["name"]]
-        parts.append("\n".join(_section(run, rows)))
+        parts.append("\n".join(_section(run, rows, results)))
     parts.append("\n".join(_worse(results["rows"])))
     return "\n".join(parts)
 
 
-def _section(run: dict[str, Any], rows: list[Row]) -> Iterator[str]:
+def _head(results: dict[str, Any]) -> str:
+    runs = [run for run in results["benchmarks"] if run["name"] not in BY_HAND]
+    minutes = math.ceil(sum(run["seconds"] for run in runs) / 60)
+    quick = any(run["quick"] for run in runs)
+    taken = "less than a quarter of an hour" if quick else counted(minutes, "minute")
+    names = [f"`{name}`" for name in BY_HAND]
+    return HEAD.format(taken=taken, by_hand=f"{', '.join(names[:-1])} and {names[-1]}")
+
+
+def _measured(run: dict[str, Any], results: dict[str, Any]) -> Iterator[str]:
+    """Say what is not as at the top of the page: when it was measured, on what, and beside what."""
+    facts = [f"{name} {value}" for name, value in run.get("machine", {}).items()]
+    if run["measured"] != results["date"]:
+        facts.insert(0, f"Measured on {run['measured']}")
+    if facts:
+        yield f"{'; '.join(facts)}.\n"
+    if run["quick"]:
+        yield "This was a quick run: few repetitions, noisy.\n"
+    if run["load"] is not None and run["load"] > BUSY * int(results["machine"]["cores"]):
+        yield f"{run['load']:g} processes shared the cores meanwhile: times are rough.\n"
+
+
+def _section(run: dict[str, Any], rows: list[Row], results: dict[str, Any]) -> Iterator[str]:
     name = run["name"]
     yield f"## {TITLES.get(name, name)}\n"
     if name in ABOUT:
         yield f"{ABOUT[name]}\n"
     if run["failed"]:
         yield f"**Failed**: {run['failed']}.\n"
+    yield from _measured(run, results)
     swept = [row for row in rows if "search" in row or "evaluations" in row]
     yield from sweep_tables(swept)
     rows = [row for row in rows if row not in swept]
@@ -164,8 +228,10 @@ def _worse(rows: list[Row]) -> Iterator[str]:
     if not worse:
         yield "Nowhere in this run.\n"
         return
-    yield "The reasons are above, with each table.\n"
-    for row in worse:
-        title = TITLES.get(row["benchmark"], row["benchmark"])
-        yield f"- {title}, {row['case']}: {verdict(row)} than {row['peer']}"
-    yield ""
+    for name in dict.fromkeys(row["benchmark"] for row in worse):
+        reason = f": {WHY[name]}" if name in WHY else ""
+        yield f"**{TITLES.get(name, name)}**{reason}\n"
+        for row in worse:
+            if row["benchmark"] == name:
+                yield f"- {row['case']}: {verdict(row)} than {row['peer']}"
+        yield ""

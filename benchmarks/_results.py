@@ -20,6 +20,7 @@ WORDS = {
 }
 EQUAL = 0.005  # closer than that is said to be the same
 EXACT = 10_000
+BY_HAND = ("private_prediction_ways", "quality", "sweeps")  # they train for long
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,13 @@ class Needed:
 
 
 REQUIRED = {
-    "validation epoch, batches of 500": Needed("validation_epoch", r"batch=500", r"self\.log"),
-    "validation epoch, batches of 64": Needed("validation_epoch", r"batch=64", r"self\.log"),
+    "validation epoch, batches of 500": Needed(
+        "validation_epoch", r"100?,000 .*, batch=500", r"self\.log"
+    ),
+    "validation epoch, batches of 64": Needed(
+        "validation_epoch", r"100?,000 .*, batch=64", r"self\.log"
+    ),
+    "validation epoch of 5,000": Needed("validation_epoch", r"5,000 .*, batch=500", r"self\.log"),
     "validation epoch against MeanMetric": Needed("validation_epoch", peer="MeanMetric"),
     "host reads against self.log": Needed("host_reads", "500 batches", r"self\.log"),
     "host reads against MeanMetric": Needed("host_reads", "500 batches", "MeanMetric"),
@@ -50,6 +56,18 @@ REQUIRED = {
     "noise against numpy, a batch": Needed("noise", r"\d+ .*", "numpy.*"),
     "ledger, one process": Needed("ledger", "SQLite, 1 process", unit="charges/s"),
     "ledger, eight processes": Needed("ledger", "SQLite, 8 processes", unit="charges/s"),
+    "ledger, waiting": Needed("ledger", r"SQLite, 1 process, wait .*"),
+    "ledger on PostgreSQL": Needed("ledger", "PostgreSQL, 1 process", unit="charges/s"),
+    "status of many rows": Needed("status", "status, .*"),
+    "certificate of many rows": Needed("status", "certificate, .*"),
+    "release after many rows": Needed("status", "release, .*"),
+    "prices of many rows": Needed("status", "prices, .*"),
+    "report, time": Needed("report", "the page of 10000 answers", unit="CPU s"),
+    "report, size": Needed("report", "the page of 10000 answers", unit="bytes"),
+    "weights, 25 million": Needed("weights", "25 million weights, 1 thread, .*", "blake2b"),
+    "weights, 100 million": Needed("weights", "100 million weights, 2 threads, .*", "blake2b"),
+    "weights, small tensors": Needed("weights", "452 tensors, .*", "blake2b"),
+    "weights, busy cores": Needed("weights", ".*, busy cores", "blake2b"),
     "accounting time": Needed("accounting", peer="dp-accounting", unit="s"),
     "accounting tightness": Needed("accounting", unit="epsilon"),
     "certificate tightness": Needed("certificates", peer="best published: .*"),
@@ -62,9 +80,18 @@ REQUIRED = {
     "width of sealed sweeps": Needed("sweeps", "20 sealed trials of 200, n=10000", "live .*"),
     "private answers": Needed("private_prediction_ways", ".*, neighbours, .*"),
     "ensemble training": Needed("ensemble_training", peer="Lightning, one fit each"),
+    "ensemble training, convolutions": Needed(
+        "ensemble_training", "CNN.*", "Lightning, one fit each"
+    ),
     "aggregation": Needed("aggregation", unit="us/query"),
+    "aggregation against numpy": Needed("aggregation", peer="numpy, vectorised, .*"),
+    "aggregation, votes from scores": Needed("aggregation", ".* scores to votes"),
     "Blockwise": Needed("blockwise"),
     "import time": Needed("import_time", peer="import torch"),
+    "command, help": Needed("import_time", "torch-holdout --help"),
+    "command, plan": Needed("import_time", "torch-holdout plan"),
+    "planning": Needed("import_time", r"th\.plan\(\), imported"),
+    "board": Needed("service", unit="submissions/s"),
 }
 
 

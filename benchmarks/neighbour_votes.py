@@ -20,7 +20,7 @@ from torch_holdout.prediction import (
     PrivatePredictor,
 )
 
-RECORDS, QUERIES, CLASSES = 50_000, 10_000, 10
+RECORDS, QUERIES, CLASSES = 50_000, 4_000, 10
 BATCH = 1_000
 ALL_VOTE = NeighbourVotes(rate=1.0, k=350, sigma=50.0)
 SAMPLED = NeighbourVotes(rate=0.2, k=60, sigma=14.0)

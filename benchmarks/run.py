@@ -1,4 +1,8 @@
-"""Runs every benchmark in a process of its own; prints one table, writes JSON and the page."""
+"""Runs benchmarks in processes of their own; prints one table, writes JSON and the page.
+
+Some train for half an hour. They are run by hand (``--only NAME --into benchmarks/results.json``);
+a whole run keeps their last results, and every row says when it was measured.
+"""
 
 import argparse
 import contextlib
@@ -14,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from _first_table import with_table
-from _machine import machine
+from _machine import load, machine
 from _page import page
-from _results import Row, missing, number, read_row, verdict
+from _results import BY_HAND, Row, missing, number, read_row, verdict
 from rich.box import ASCII, HEAVY_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -75,22 +79,51 @@ def run_all(chosen: list[Path], *, quick: bool, limit: float) -> dict[str, Any]:
     """Run benchmarks one after the other, with progress on stderr."""
     rows: list[Row] = []
     benchmarks = []
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     for place, script in enumerate(chosen, start=1):
         say(f"{place}/{len(chosen)} {script.stem} ... ", end="")
-        start = time.monotonic()
+        start, busy = time.monotonic(), load()
         found, failed = run_script(script, quick, limit)
         seconds = round(time.monotonic() - start)
         say(f"{seconds} s" + (f", FAILED: {failed}" if failed else ""))
-        rows += found
-        benchmarks.append({"name": script.stem, "seconds": seconds, "failed": failed})
+        rows += [row | {"measured": date} for row in found]
+        run = {"name": script.stem, "seconds": seconds, "failed": failed}
+        benchmarks.append(run | {"measured": date, "quick": quick, "load": busy})
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "quick": quick,
+        "date": date,
         "machine": machine(),
         "benchmarks": benchmarks,
         "missing": missing(rows, [script.stem for script in chosen]),
         "rows": rows,
     }
+
+
+def joined(found: dict[str, Any], earlier: dict[str, Any], known: list[str]) -> dict[str, Any]:
+    """Return a run's results with an earlier run's for the known benchmarks that were left out.
+
+    Date and machine are those of the run that had more of them; of the other's benchmarks each says
+    on what it was measured, as far as that differs.
+    """
+    run = {one["name"] for one in found["benchmarks"]}
+    left = [one for one in earlier["benchmarks"] if one["name"] in set(known) - run]
+    main = found if len(run) > len(left) else earlier
+    benchmarks = [
+        one | _differing(one.get("machine", {}), results["machine"], main["machine"])
+        for results, own in ((found, found["benchmarks"]), (earlier, left))
+        for one in own
+    ]
+    names = {one["name"] for one in left}
+    rows = found["rows"] + [row for row in earlier["rows"] if row["benchmark"] in names]
+    benchmarks.sort(key=lambda one: known.index(one["name"]))
+    rows.sort(key=lambda row: known.index(row["benchmark"]))
+    lacking = missing(rows, [one["name"] for one in benchmarks])
+    facts = {"date": main["date"], "machine": main["machine"]}
+    return facts | {"benchmarks": benchmarks, "missing": lacking, "rows": rows}
+
+
+def _differing(own: dict[str, str], run: dict[str, str], shown: dict[str, str]) -> dict[str, Any]:
+    facts = {name: value for name, value in (run | own).items() if shown.get(name) != value}
+    return {"machine": facts} if facts else {}
 
 
 def table(results: dict[str, Any], *, plain: bool) -> Table:
@@ -137,7 +170,13 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="each under 30 seconds, noisier")
     parser.add_argument("--only", action="append", metavar="NAME", help="a benchmark; repeatable")
-    parser.add_argument("--output", type=Path, help="JSON; a whole run writes results.json anyway")
+    parser.add_argument("--all", action="store_true", help="those too that are run by hand")
+    parser.add_argument("--output", type=Path, help="JSON of this run alone")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        help="JSON of earlier runs, to be updated; a whole run's is results.json",
+    )
     parser.add_argument("--show", type=Path, help="show the JSON of an earlier run, run nothing")
     parser.add_argument("--page", type=Path, help="the documentation page to rewrite")
     parser.add_argument("--readme", type=Path, help="the README whose first table to rewrite")
@@ -148,8 +187,8 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     unknown = sorted(set(found.only or ()) - set(known))
     if unknown or not known:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}")
-    if found.output is None and not (found.quick or found.only or found.show):
-        found.output = found.folder / "results.json"
+    if not (found.quick or found.only or found.show or found.output or found.into):
+        found.into = found.folder / "results.json"
     return found
 
 
@@ -159,12 +198,18 @@ def main(given: list[str] | None = None) -> int:
     if asked.show is not None:
         results = json.loads(asked.show.read_text())
     else:
-        names = asked.only or [path.stem for path in scripts(asked.folder)]
-        chosen = [path for path in scripts(asked.folder) if path.stem in names]
+        known = scripts(asked.folder)
+        names = asked.only or {path.stem for path in known} - set(() if asked.all else BY_HAND)
+        chosen = [path for path in known if path.stem in names]
         results = run_all(chosen, quick=asked.quick, limit=asked.limit)
+        if asked.into is not None and asked.into.exists():
+            earlier = json.loads(asked.into.read_text())
+            results = joined(results, earlier, [path.stem for path in known])
     plain = not sys.stdout.isatty()
     Console(width=200 if plain else None).print(table(results, plain=plain))
-    write(results, asked.output, asked.page)
+    for output in (asked.output, asked.into):
+        write(results, output, None)
+    write(results, None, asked.page)
     if asked.readme is not None:
         asked.readme.write_text(with_table(asked.readme.read_text(), results))
     for name in results["missing"]:

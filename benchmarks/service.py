@@ -171,17 +171,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer files, one repetition")
     quick = parser.parse_args().quick
     repetitions = 1 if quick else 3
-    sizes = ((1, 30), (8, 10)) if quick else ((1, 200), (8, 50))
+    sizes = ((1, 30), (8, 10)) if quick else ((1, 100), (8, 25))
     with tempfile.TemporaryDirectory(prefix="th_bench_") as temporary:
         folder, sqlite = Path(temporary), "sqlite:///board.db"
         run = partial(compare, sizes=sizes, repetitions=repetitions)
         run(folder / "a", "100,000 classes, SQLite", sqlite, 100_000, 1)
         if quick:
             return
-        run(folder / "b", "10,000 classes, SQLite", sqlite, 10_000, 1)
-        run(folder / "c", "100,000 classes, SQLite, 2 workers", sqlite, 100_000, 2)
+        run(folder / "b", "100,000 classes, SQLite, 2 workers", sqlite, 100_000, 2)
         with postgres_server(temporary) as database:
-            run(folder / "d", "100,000 classes, PostgreSQL, 2 workers", database(), 100_000, 2)
+            run(folder / "c", "100,000 classes, PostgreSQL, 2 workers", database(), 100_000, 2)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """A guarded validation epoch against plain ``self.log`` and ``MeanMetric``; one thread.
 
-A holdout of 100,000 examples and a small MLP, evaluated by ``Trainer.validate``. Guarded, an epoch
-also takes the training value of 10,000 more examples, two fingerprints and one ledger transaction.
+A holdout of 100,000 examples and a small MLP, evaluated by ``Trainer.validate``; and one of 5,000,
+where what an evaluation costs whatever its size stands out. Guarded, an epoch also takes the
+training value of a tenth as many examples, two fingerprints and one ledger transaction.
 The guard's two nets (what is logged; marked tensors) are compared with the guard without them, and
 that with itself (A/A), in turns; the data check is apart, because these batches have no records.
 """
 
 import logging
+import statistics
 import tempfile
+import time
 import warnings
 from typing import Any
 
@@ -22,7 +25,7 @@ from torchmetrics import MeanMetric
 
 import pytorch_lightning as pl
 
-HOLDOUT = 100_000
+HOLDOUT, SMALL = 100_000, 5_000
 
 
 class Net(pl.LightningModule):
@@ -140,28 +143,42 @@ def silence() -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
 
+def compare(case: str, size: int, batch: int, repetitions: int) -> None:
+    """Print the guarded epoch against the others, in turns: time, and the processor's of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        epochs = contenders(size, batch, folder)
+        rounds = [[both(epoch) for epoch in epochs.values()] for _ in range(1 + repetitions)]
+    for place, (what, unit) in enumerate((("", "s"), (", processor time", "CPU s"))):
+        ours, *others = (
+            statistics.median(took[place] for took in each)
+            for each in zip(*rounds[1:], strict=True)
+        )
+        for peer, theirs in zip(list(epochs)[1:], others, strict=True):
+            case_name = f"{case}{what}"
+            report(
+                "validation_epoch", case=case_name, peer=peer, ours=ours, theirs=theirs, unit=unit
+            )
+
+
+def both(epoch: Epoch) -> tuple[float, float]:
+    """Run an epoch; return how long it took, and how long the processor worked."""
+    start, computed = time.perf_counter(), time.process_time()
+    epoch()
+    return time.perf_counter() - start, time.process_time() - computed
+
+
 def main() -> None:
     """Print one JSON line per comparison."""
     quick = asked_quick(__doc__)
     silence()
     torch.set_num_threads(1)
+    for batch, repetitions in ((500, 21), (64, 11)):
+        repetitions = 3 if quick else repetitions
+        compare(f"{SMALL:,} examples, batch={batch}", SMALL, batch, repetitions)
     for batch, repetitions in ((500, 11), (64, 7)):
+        size = 10_000 if quick else HOLDOUT
+        compare(f"{size:,} examples, batch={batch}", size, batch, 3 if quick else repetitions)
         with tempfile.TemporaryDirectory() as folder:
-            epochs = contenders(10_000 if quick else HOLDOUT, batch, folder)
-            ours, *others = medians(
-                *map(timed, epochs.values()), repetitions=3 if quick else repetitions
-            )
-        for peer, theirs in zip(list(epochs)[1:], others, strict=True):
-            report(
-                "validation_epoch",
-                case=f"batch={batch}",
-                peer=peer,
-                ours=ours,
-                theirs=theirs,
-                unit="s",
-            )
-        with tempfile.TemporaryDirectory() as folder:
-            size = 10_000 if quick else HOLDOUT
             kinds = {"nets": HoldoutGuard, "without": WithoutNets, "again": WithoutNets}
             same = [guarded(kind, size, batch, folder, name) for name, kind in kinds.items()]
             nets, without, again = medians(
@@ -169,7 +186,7 @@ def main() -> None:
             )
         report(
             "validation_epoch",
-            case=f"both nets, batch={batch}",
+            case=f"both nets, {size:,} examples, batch={batch}",
             peer="the guard without them",
             ours=nets,
             theirs=without,

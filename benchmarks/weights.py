@@ -4,9 +4,6 @@ Two looks an evaluation. Networks of 25 and 100 million weights, and one of 450 
 takes as long as asking 226 modules for their settings; torch on one thread and on two, on quiet
 cores and with both of them busy. blake2b reads the weights alone: names, shapes, classes and
 settings are in our time and not in its.
-
-By hand, on an idle machine: ``python benchmarks/_weights.py``. It joins the others with their next
-whole run.
 """
 
 import contextlib
@@ -73,11 +70,10 @@ def main() -> None:
     quick = asked_quick(__doc__)
     networks = {
         "25 million weights": lambda: wide(25),
+        "100 million weights": lambda: wide(100),
         "452 tensors, 25 million weights": lambda: small_tensors(470),
         "452 tensors, half a million weights": lambda: small_tensors(64),
     }
-    if not quick:
-        networks["100 million weights"] = lambda: wide(100)
     for name, make in networks.items():
         model = make()
         for busy in (False, True):

@@ -26,13 +26,14 @@ ROW = {
     "theirs": 2.0,
     "unit": "s",
 }
+DATE = "2026-01-02 03:04 UTC"
+RUN = {"seconds": 3, "failed": None, "measured": DATE, "quick": False, "load": 0.5}
 RESULTS = {
-    "date": "2026-01-02 03:04 UTC",
-    "quick": False,
+    "date": DATE,
     "machine": {"processor": "a processor", "cores": "2"},
     "benchmarks": [
-        {"name": "fake", "seconds": 3, "failed": None},
-        {"name": "broken", "seconds": 1, "failed": "exit code 3"},
+        RUN | {"name": "fake"},
+        RUN | {"name": "broken", "seconds": 1, "failed": "exit code 3"},
     ],
     "missing": [],
     "rows": [ROW, ROW | {"ratio": 2.0, "ours": 4.0, "peer": "a better peer"}],
@@ -50,6 +51,13 @@ def folder(tmp_path):
 
 def add(folder, name, code):
     (folder / f"{name}.py").write_text(code)
+
+
+def rows_of(results):
+    """The rows as they were printed; each says when it was measured."""
+    dates = {one["name"]: one["measured"] for one in results["benchmarks"]}
+    assert all(row["measured"] == dates[row["benchmark"]] for row in results["rows"])
+    return [{k: v for k, v in row.items() if k != "measured"} for row in results["rows"]]
 
 
 def call(folder, *options):
@@ -72,7 +80,7 @@ def test_a_folder_is_run_and_written(folder, capsys):
     code, found = call(folder, "--page", str(document))
     out, err = capsys.readouterr()
     assert code == 0
-    assert found["rows"] == [ROW]
+    assert rows_of(found) == [ROW]
     assert [one["failed"] for one in found["benchmarks"]] == [None]
     assert err.startswith("1/1 fake ... ")
     assert "2x faster" in out
@@ -85,7 +93,7 @@ def test_only_some_and_quick(folder, capsys):
     code, found = call(folder, "--only", "other", "--quick")
     assert code == 1
     assert found["benchmarks"][0]["failed"] == "exit code 7"
-    assert found["quick"]
+    assert found["benchmarks"][0]["quick"]
     with pytest.raises(SystemExit):
         run.main(["--folder", str(folder), "--only", "nothing"])
     assert "there are: fake, other" in capsys.readouterr().err
@@ -96,7 +104,7 @@ def test_only_a_whole_run_writes_the_results_by_itself(folder):
     run.main(["--folder", str(folder), "--only", "fake"])
     assert not (folder / "results.json").exists()
     run.main(["--folder", str(folder)])
-    assert json.loads((folder / "results.json").read_text())["rows"] == [ROW]
+    assert rows_of(json.loads((folder / "results.json").read_text())) == [ROW]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +122,7 @@ def test_a_failure_is_reported_and_the_others_run(folder, capsys, code, reason):
     add(folder, "broken", code)
     exit_code, found = call(folder, "--limit", "5" if "sleep" in code else "120")
     assert exit_code == 1
-    assert found["rows"] == [ROW]
+    assert rows_of(found) == [ROW]
     failed = {one["name"]: one["failed"] for one in found["benchmarks"]}
     assert failed["fake"] is None
     assert reason in failed["broken"]
@@ -159,7 +167,8 @@ def test_the_committed_results_are_whole():
     names = [path.stem for path in run.scripts(FOLDER)]
     assert [one["name"] for one in found["benchmarks"]] == names
     assert not any(one["failed"] for one in found["benchmarks"])
-    assert not found["quick"]
+    assert not any(one["quick"] for one in found["benchmarks"] if one["name"] in results_of.BY_HAND)
+    rows_of(found)
     for row in found["rows"]:
         assert results_of.read_row(json.dumps(row), row["benchmark"]) == row
     assert found["missing"] == results_of.missing(found["rows"], names) == []
@@ -181,7 +190,7 @@ def test_a_missing_ratio_is_a_failure(folder, capsys):
     rows = [row | {"benchmark": "import_time", "peer": "import something else"}]
     add(folder, "import_time", f"print({json.dumps(rows[0])!r})")
     code, found = call(folder)
-    assert (code, found["missing"]) == (1, ["import time"])
+    assert (code, found["missing"][0]) == (1, "import time")
     assert "missing: import time" in capsys.readouterr().err
 
 
@@ -244,12 +253,77 @@ def test_a_page_says_everything():
     assert "Measured on 2026-01-02 03:04 UTC; processor a processor, cores 2." in text
     assert "| a case | a peer | 1 | 2 | s | 0.5 | 2x faster |" in text
     assert "**Failed**: exit code 3." in text
-    assert "- fake, a case: 2x slower than a better peer" in text
-    assert "a quick run" not in text
+    assert "**fake**\n\n- a case: 2x slower than a better peer" in text
+    assert not any(
+        words in text for words in ("a quick run", "shared the cores", "Measured on 2025")
+    )
     assert text == page_of.page(copy.deepcopy(RESULTS))
-    good = RESULTS | {"rows": [ROW], "quick": True}
-    assert "Nowhere in this run." in page_of.page(good)
-    assert "a quick run" in page_of.page(good)
+    assert "Nowhere in this run." in page_of.page(RESULTS | {"rows": [ROW]})
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"quick": True}, "This was a quick run"),
+        ({"load": 7.0}, "7 processes shared the cores"),
+        ({"measured": "2025-01-02 03:04 UTC"}, "Measured on 2025-01-02 03:04 UTC."),
+        ({"machine": {"torch": "2.0"}}, "torch 2.0."),
+    ],
+)
+def test_a_page_says_what_is_not_as_for_the_others(facts, words):
+    runs = [RUN | {"name": "fake"} | facts, RUN | {"name": "other"}]
+    text = page_of.page(RESULTS | {"benchmarks": runs})
+    assert text.index("## fake") < text.index(words) < text.index("## other")
+    assert text.count(words) == 1
+
+
+def test_a_page_gives_a_reason_where_the_alternative_is_better():
+    worse = ROW | {"ratio": 2.0, "benchmark": "noise"}
+    text = page_of.page(RESULTS | {"rows": [worse]})
+    assert f"**Noise**: {page_of.WHY['noise']}\n\n- a case: 2x slower than a peer" in text
+    worse = {row["benchmark"] for row in committed()["rows"] if results_of.is_worse(row)}
+    assert worse <= set(page_of.WHY) <= set(page_of.TITLES)
+
+
+def test_what_is_run_by_hand_keeps_its_last_results(folder, monkeypatch):
+    """A twin that forgot them would leave the page without half of its tables."""
+    monkeypatch.setattr(run, "BY_HAND", ("slow",))
+    slow = ROW | {"benchmark": "slow"}
+    add(folder, "slow", f"print({json.dumps(slow)!r})")
+    file = folder / "results.json"
+    run.main(["--folder", str(folder)])
+    assert rows_of(json.loads(file.read_text())) == [ROW]
+    run.main(["--folder", str(folder), "--only", "slow", "--into", str(file), "--quick"])
+    earlier = json.loads(file.read_text())
+    earlier["machine"]["torch"] = "0.1"
+    for one in (*earlier["benchmarks"], *earlier["rows"]):
+        one["measured"] = DATE
+    file.write_text(json.dumps(earlier))
+    add(folder, "slow", "raise SystemExit('it ran')")
+    add(folder, "another", f"print({json.dumps(ROW | {'benchmark': 'another'})!r})")
+    run.main(["--folder", str(folder)])
+    found = json.loads(file.read_text())
+    assert [row["benchmark"] for row in rows_of(found)] == ["another", "fake", "slow"]
+    *_, kept = found["benchmarks"]
+    assert (kept["measured"], kept["quick"], kept["machine"]) == (DATE, True, {"torch": "0.1"})
+    assert found["date"] != DATE
+    assert run.main(["--folder", str(folder), "--all"]) == 1  # now it is run
+
+
+def test_one_that_is_run_again_leaves_date_and_machine_of_the_others(folder):
+    for name in ("second", "third"):
+        add(folder, name, f"print({json.dumps(ROW | {'benchmark': name})!r})")
+    file = folder / "results.json"
+    run.main(["--folder", str(folder)])
+    earlier = json.loads(file.read_text())
+    earlier |= {"date": DATE, "machine": earlier["machine"] | {"torch": "0.1"}}
+    file.write_text(json.dumps(earlier))
+    run.main(["--folder", str(folder), "--only", "fake", "--into", str(file)])
+    found = json.loads(file.read_text())
+    first, second, third = found["benchmarks"]
+    assert (found["date"], found["machine"]) == (DATE, earlier["machine"])
+    assert first["machine"]["torch"] != "0.1"
+    assert not {"machine"} & (second.keys() | third.keys())
 
 
 @pytest.mark.parametrize(
