@@ -149,10 +149,7 @@ class TestExistingCode:
         ("output", "words"),
         [
             (lambda values: {"val_loss": values["val_loss"]}, r"came without \['val_acc'\]\. Ret"),
-            (
-                lambda values: values | {"more": values["val_loss"]},
-                r"they came with \['more'\]\. Ret",
-            ),
+            (lambda values: values | {"more": values["val_loss"]}, r"came with \['more'\]\. Ret"),
             (lambda values: None, "reduction"),
             (lambda values: values["val_loss"].mean(), "reduction"),
             (
