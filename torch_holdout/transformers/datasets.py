@@ -83,8 +83,9 @@ class HoldoutData:
         train = self._trainer.train_dataset
         if self._checked and self._checked[0] is train:
             return
-        trained = [] if train is None else [(train, _TRAINED_ON)]
-        others = [*self._others, *trained]
+        others: Others = list(self._others)
+        if train is not None:
+            others.append((train, _TRAINED_ON))
         self._check.compare(self.own, others)
         _, world = rank_and_world()
         without_trace(lambda: on_first_rank(world, lambda: self._compare_inputs(others)))
