@@ -153,7 +153,7 @@ def own_loader(trainer: Any, stage: str, index: int) -> Any:
     return loaders[index] if index < len(loaders) else None
 
 
-def unguarded_tests(trainer: Any, guard: type) -> list[Any]:
+def unguarded_tests(trainer: Any, guard: type[Any]) -> list[Any]:
     """Return the loaders of a test that no guard of that stage is for."""
     combined = _loop_of(trainer, "test")._combined_loader
     guarded = {

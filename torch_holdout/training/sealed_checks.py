@@ -164,10 +164,11 @@ def explain_missing_value(error: BaseException, holdout: Door, loader: int) -> N
     """Note on a KeyError that it asks for a value which is sealed, e.g. in callback_metrics."""
     if holdout.mechanism.shows_values or not isinstance(error, KeyError):
         return
-    if error.args and error.args[0] in sealed_keys(holdout, loader):
+    name = error.args[0] if error.args else None
+    if isinstance(name, str) and name in sealed_keys(holdout, loader):
         add_note(
             error,
-            f"Nothing is logged as {error.args[0]!r}, because holdout {holdout.name!r} is sealed: "
+            f"Nothing is logged as {name!r}, because holdout {holdout.name!r} is sealed: "
             f"its values are shown by holdout.close(). Let the guard decide (stop=th.Patience(...)"
             f"), or read what a display set logs.",
         )
