@@ -308,7 +308,8 @@ def _keeps_order(loader: Any, size: int) -> bool:
         return True
     if type(sampler) is SequentialSampler and not batched:
         return True
-    drawn = _drawn(loader.batch_sampler if batched else sampler, size, batched=batched)
+    batches: Any = loader.batch_sampler
+    drawn = _drawn(batches if batched else sampler, size, batched=batched)
     return drawn is None or drawn == list(range(len(drawn)))
 
 

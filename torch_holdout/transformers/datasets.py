@@ -83,7 +83,7 @@ class HoldoutData:
         train = self._trainer.train_dataset
         if self._checked and self._checked[0] is train:
             return
-        trained = [] if train is None else [(train, _TRAINED_ON)]
+        trained: Others = [] if train is None else [(train, _TRAINED_ON)]
         others = [*self._others, *trained]
         self._check.compare(self.own, others)
         _, world = rank_and_world()

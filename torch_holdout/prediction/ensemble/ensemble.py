@@ -131,7 +131,7 @@ class PartitionedEnsembleHooks(KnowsParts, ReadsBatches, Voters):
             require_whole("num_outputs", num_outputs, 1, 2**20)
         require_fixed_loss(loss)
         self.members = stack_members(model_fn, parts.num_parts, seed)
-        self.members._register_load_state_dict_pre_hook(require_marked)
+        self.members._register_load_state_dict_pre_hook(require_marked)  # type: ignore[no-untyped-call]
         self.partition = parts
         self.loss = loss
         self.backend: Choice = backend
