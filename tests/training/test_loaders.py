@@ -112,10 +112,10 @@ REPEATING = {
 }
 
 
-def wrapped(sampler):
+def wrapped(sampler, **options):
     from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 
-    return DistributedSamplerWrapper(sampler, num_replicas=2, rank=0)
+    return DistributedSamplerWrapper(sampler, num_replicas=2, rank=0, **options)
 
 
 @pytest.mark.parametrize("case", REPEATING)
@@ -177,6 +177,25 @@ WHOLE = {
     "divided": lambda: loader(sampler=DistributedSampler(DATA, num_replicas=2, rank=0)),
     "wrapped by Lightning": lambda: loader(sampler=wrapped(Given(range(SIZE)))),
 }
+
+
+@pytest.mark.parametrize(
+    ("order", "kept"), [(range(SIZE), True), (range(SIZE)[::-1], False)], ids=["in order", "sorted"]
+)
+@pytest.mark.parametrize(
+    "wrap", [Given, lambda order: wrapped(Given(order), shuffle=False)], ids=["own", "ranks"]
+)
+def test_a_sampler_that_sorts_is_refused_where_blocks_are_cut(wrap, order, kept):
+    """Sorted by length, one example that is longer would move many into other blocks."""
+    blocks = th.Blockwise(torch.mean, 5, 0.0, 1.0)
+    given, own = loader(sampler=wrap(order)), make_holdout(size=SIZE, statistics={"m": blocks})
+    if kept:
+        assert HoldoutLoader(given, own).loader is given
+        return
+    with pytest.raises(InvalidArgumentError, match=r"\['m'\] need it.*Nothing was"):
+        HoldoutLoader(given, own)
+
+
 UNKNOWN = {
     "own batches": lambda: DataLoader(DATA, batch_sampler=Given([range(60), range(60, 97)])),
     "a stream": lambda: loader(Stream()),

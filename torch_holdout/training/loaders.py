@@ -105,7 +105,7 @@ class HoldoutLoader:
         if rows is None or values in rows:
             return
         examples = rows[-1]
-        # A count that is not a multiple may be a value: how many examples passed a filter.
+        # A count that is no multiple may be a value: how many examples passed a filter.
         times, rest = divmod(values, examples) if examples else (0, 1)
         number = f"{times} values for each example" if times > 1 and not rest else "another number"
         raise PartialPassError(
@@ -308,8 +308,8 @@ def _keeps_order(loader: Any, size: int) -> bool:
         return True
     if type(sampler) is SequentialSampler and not batched:
         return True
-    drawing: Any = loader.batch_sampler if batched else sampler
-    drawn = _drawn(drawing, size, batched=batched)
+    batches: Any = loader.batch_sampler
+    drawn = _drawn(batches if batched else sampler, size, batched=batched)
     return drawn is None or drawn == list(range(len(drawn)))
 
 

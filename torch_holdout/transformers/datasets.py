@@ -83,16 +83,15 @@ class HoldoutData:
         train = self._trainer.train_dataset
         if self._checked and self._checked[0] is train:
             return
-        others: Others = list(self._others)
-        if train is not None:
-            others.append((train, _TRAINED_ON))
+        trained: Others = [] if train is None else [(train, _TRAINED_ON)]
+        others = [*self._others, *trained]
         self._check.compare(self.own, others)
         _, world = rank_and_world()
         without_trace(lambda: on_first_rank(world, lambda: self._compare_inputs(others)))
         self._checked = [train]
 
     def require_apart(self, dataset: Any, what: str) -> None:
-        """Raise if a dataset that ``what`` evaluates as usual has records of the holdout's."""
+        """Raise if a dataset that ``what`` evaluates as ever has records of the holdout's."""
         if self.is_own(dataset):
             raise _raw(self._holdout, what, "its dataset is the holdout's")
         self.check()
