@@ -7,8 +7,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from torch_holdout._noise.gaussian_table import table_on
-from torch_holdout._noise.laplace import DEVICE_BITS, UNIFORM_BITS, bit_thresholds
+from torch_holdout._noise.gaussian_table import gaussian_table
+from torch_holdout._noise.kept_tables import table_on
+from torch_holdout._noise.laplace import DEVICE_BITS, digit_tables
 
 
 @final
@@ -44,12 +45,17 @@ class Uniforms:
     ) -> Tensor:
         r"""Draw independent integers :math:`P(k) \propto e^{-|k|/\mathrm{scale}}`.
 
-        The law is met up to a total variation of ``batch_sampler_error(scale)`` each.
+        A number's sign and bits are independent, and one 63-bit number decides up to eight of them
+        by the table of their law, in as many steps for every outcome. The law is met up to a total
+        variation of ``batch_sampler_error(scale)`` each.
         """
-        thresholds = [t >> (UNIFORM_BITS - DEVICE_BITS) for t in bit_thresholds(scale)]
-        return self._geometric(thresholds, shape, device) - self._geometric(
-            thresholds, shape, device
-        )
+        total = torch.zeros(shape, dtype=torch.int64, device=device)
+        place = 0
+        for digit, numbers in enumerate(digit_tables(scale)):
+            table = table_on(("laplace", scale, digit), numbers, torch.device(device))
+            total += torch.searchsorted(table, self.draw(shape, device), right=True) << place
+            place += len(numbers).bit_length()
+        return (total >> 1) ^ -(total & 1)  # the sign is the first bit
 
     def gaussian(
         self, scale: float, shape: tuple[int, ...], device: torch.device | str = "cpu"
@@ -59,7 +65,7 @@ class Uniforms:
         One 63-bit number each: 62 bits choose a magnitude from the table of the law, the last one
         the sign. The law is met up to a total variation of ``batch_gaussian_error(scale)`` each.
         """
-        table = table_on(scale, torch.device(device))
+        table = table_on(("gaussian", scale), gaussian_table(scale), torch.device(device))
         words = self.draw(shape, device)
         magnitudes: Tensor = torch.searchsorted(table, words >> 1, right=True)
         return magnitudes * (1 - 2 * (words & 1))
@@ -74,11 +80,3 @@ class Uniforms:
         upper = ((words >> 1).to(torch.float64) + 0.5) * 2.0**-DEVICE_BITS
         lower: Tensor = torch.special.ndtri(upper)
         return lower * (1 - 2 * (words & 1))
-
-    def _geometric(
-        self, thresholds: list[int], shape: tuple[int, ...], device: torch.device | str
-    ) -> Tensor:
-        total = torch.zeros(shape, dtype=torch.int64, device=device)
-        for bit, threshold in enumerate(thresholds):
-            total += (self.draw(shape, device) < threshold).to(torch.int64) << bit
-        return total

@@ -11,8 +11,6 @@ from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from torch_holdout._noise.gaussian import TABLE_BITS, weights_from
 from torch_holdout._noise.laplace import DEVICE_BITS, require_scale
@@ -21,8 +19,6 @@ from torch_holdout.errors import InvalidArgumentError
 LARGEST_TABLE_SCALE = 1e5  # its table has 925,000 numbers and takes a second, once
 _REACH = Fraction(37, 4)  # standard deviations: beyond them is less than 2^-63
 _TABLES = 8  # kept, of at most 7.4 MB each
-
-_kept: dict[tuple[float, torch.device], Tensor] = {}
 
 
 def batch_gaussian_error(scale: float) -> float:
@@ -55,24 +51,6 @@ def gaussian_table(scale: float) -> npt.NDArray[np.int64]:
     numbers = (((one + 2 * part) << (DEVICE_BITS - 1)) // total for part in so_far)
     table = np.fromiter(numbers, dtype=np.int64, count=reach)
     table.setflags(write=False)
-    return table
-
-
-def table_on(scale: float, device: torch.device) -> Tensor:
-    """Return the table on a device; the last few are kept there.
-
-    Example:
-        >>> len(table_on(14.0, torch.device("cpu")))
-        130
-    """
-    kept = _kept.get((scale, device))
-    if kept is not None:
-        return kept
-    table = torch.tensor(gaussian_table(scale)).to(device)
-    if type(table) is Tensor:  # not one of a mode that only follows shapes
-        if len(_kept) >= _TABLES:
-            _kept.clear()
-        _kept[scale, device] = table
     return table
 
 

@@ -60,7 +60,11 @@ def guess_columns(sums: object, world: int) -> Columns:
 def _columns(sums: object) -> Columns:
     batches = sums._rows if isinstance(sums, SealedSums) else []
     return tuple(
-        torch.cat(parts) if isinstance(parts[0], Tensor) else list(chain.from_iterable(parts))
+        list(chain.from_iterable(parts))
+        if isinstance(parts[0], list)
+        else parts[0]
+        if len(parts) == 1  # the whole pass, as it was written: no second copy
+        else torch.cat(parts)
         for parts in zip(*batches, strict=True)
     )
 

@@ -19,6 +19,7 @@ from torch_holdout._shared.checks import (
 )
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
 from torch_holdout.statistics.base import Mode, Statistic
+from torch_holdout.statistics.fresh_metrics import FreshMetrics
 from torch_holdout.statistics.grouping import Grouping
 from torch_holdout.statistics.made_up import (
     Arguments,
@@ -193,7 +194,9 @@ class Blockwise(Statistic):
             name = type(self.metric).__qualname__
             if not _is_metric(self.metric):
                 name = qualified_name(self.metric)
-            require_one_number(lambda *made_up: self._compute(made_up), name, columns, rows)
+            require_one_number(
+                lambda *made_up: self._compute(made_up, self._fresh(made_up)), name, columns, rows
+            )
             tried.add((columns, rows))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -205,8 +208,9 @@ class Blockwise(Statistic):
 
     def levels(self, columns: Arguments, resolution: int) -> Tensor:
         """Return the level of each block, from all rows in the dataset's order. Raw."""
+        fresh = self._fresh(columns)
         values = [
-            self._value(tuple(_taken(column, block) for column in columns))
+            self._value(tuple(_taken(column, block) for column in columns), fresh)
             for block in self._cut(len(columns[0]))
         ]
         levels = self._quantise(torch.tensor(values, dtype=torch.float64), resolution)
@@ -225,13 +229,13 @@ class Blockwise(Statistic):
         ends = torch.bincount(of_rows, minlength=self.blocks).cumsum(0)[:-1]
         return of_rows.argsort(stable=True).tensor_split(ends.tolist())
 
-    def _value(self, rows: Arguments) -> float:
+    def _value(self, rows: Arguments, fresh: FreshMetrics | None) -> float:
         """Compute one block; the message of a failure, which may quote rows, stays here."""
         for _ in range(_MOST_REPEATS):
             value = math.nan
             with heard_warnings() as heard, torch.no_grad():
                 try:
-                    value = float(self._compute(rows))
+                    value = float(self._compute(rows, fresh))
                 except Warning as warning:  # another thread's filter made an error of it
                     heard.append((type(warning), str(warning)))
                     continue
@@ -242,15 +246,20 @@ class Blockwise(Statistic):
         undefined = any(says_undefined(*warning) for warning in heard)
         return self.degenerate if undefined or not math.isfinite(value) else value
 
-    def _compute(self, rows: Arguments) -> Any:
+    def _fresh(self, rows: Arguments) -> FreshMetrics | None:
+        """Return metrics for the blocks of some rows; None for a function."""
         if not _is_metric(self.metric):
+            return None
+        return FreshMetrics(self.metric, device_of(rows) or torch.device("cpu"))
+
+    def _compute(self, rows: Arguments, fresh: FreshMetrics | None) -> Any:
+        if fresh is None:
             return self._selected(self.metric(*rows))
-        metric = self.metric.clone().to(device_of(rows) or torch.device("cpu"))
-        for part in metric.modules():  # the rows of all ranks are here already
-            part.distributed_available_fn = lambda: False
-        metric.reset()
+        metric = fresh.take()
         metric.update(*rows)
-        return self._selected(metric.compute())
+        result = metric.compute()
+        fresh.put_back(metric)
+        return self._selected(result)
 
     def _selected(self, result: Any) -> Any:
         if self.select is None:

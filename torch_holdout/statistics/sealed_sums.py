@@ -250,7 +250,7 @@ class BufferedRows(SealedSums):
     ``try_out`` is told the layout of the first rows, and how many examples the holdout has.
     """
 
-    __slots__ = ("_try_out",)
+    __slots__ = ("_room", "_try_out")
 
     def __init__(
         self,
@@ -260,6 +260,7 @@ class BufferedRows(SealedSums):
     ) -> None:
         super().__init__(identity, resolution)
         self._try_out = try_out
+        self._room: tuple[Tensor, ...] = ()  # memory for the whole pass
 
     def update(self, *arguments: Any, **named: Any) -> None:
         """Keep one batch. Works on any device and reads nothing back."""
@@ -276,13 +277,35 @@ class BufferedRows(SealedSums):
                 "Expected every batch to have the same number of tensors, shapes beyond the batch "
                 "and types as the first, but this one differs. Nothing was released or charged."
             )
-        # Copies: a caller that reuses its buffers would put one example into many blocks.
-        kept = tuple(
-            column.clone() if isinstance(column, Tensor) else [copied(row) for row in column]
-            for column in rows
-        )
         self._keep(len(rows[0]))
-        self._rows.append(kept)
+        if not self._rows and self.world == 1 and self.size is not None:
+            self._room = self._empty_columns(rows, self.size)
+        if not self._wrote(rows):
+            # Copies: a caller that reuses its buffers would put one example into many blocks.
+            kept = tuple(
+                column.clone() if isinstance(column, Tensor) else [copied(row) for row in column]
+                for column in rows
+            )
+            self._rows.append(kept)
+
+    def _empty_columns(self, rows: tuple[Any, ...], size: int) -> tuple[Tensor, ...]:
+        """Return memory for all rows of the pass, so that they are never joined by another copy."""
+        if not all(isinstance(column, Tensor) for column in rows) or len(rows[0]) > size:
+            return ()
+        with torch.inference_mode(False):  # or it could not be written to outside of it
+            return tuple(column.new_empty((size, *column.shape[1:])) for column in rows)
+
+    def _wrote(self, rows: tuple[Any, ...]) -> bool:
+        """Write rows into that memory, behind those before; return False if they do not fit."""
+        start = len(self._rows[0][0]) if self._rows else 0
+        stop = start + len(rows[0])
+        if not self._room or len(self._rows) > 1 or stop > len(self._room[0]):
+            return False
+        with torch.inference_mode(False), torch.no_grad():
+            for column, batch in zip(self._room, rows, strict=True):
+                column[start:stop].copy_(batch)
+            self._rows = [tuple(column[:stop] for column in self._room)]
+        return True
 
 
 def _added(total: Tensor | None, batch: Tensor) -> Tensor:

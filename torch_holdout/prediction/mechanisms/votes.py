@@ -5,6 +5,7 @@ from torch import Tensor
 
 from torch_holdout._shared.checks import require_instance
 from torch_holdout.errors import InvalidArgumentError
+from torch_holdout.prediction.mechanisms.host_votes import count_bytes, first_largest, on_host
 
 
 def vote_table(outputs: Tensor) -> Tensor:
@@ -24,13 +25,15 @@ def vote_table(outputs: Tensor) -> Tensor:
 
 
 def preferred_classes(outputs: Tensor) -> Tensor:
-    """Return the class [members, queries] that each member prefers.
+    """Return the class [members, queries] that each member prefers, uint8 or int64.
 
     Example:
         >>> preferred_classes(torch.tensor([[[0.0, 2.0, 2.0]]]))
         tensor([[1]])
     """
     require_scores(outputs)
+    if on_host(outputs, outputs.shape[0] * outputs.shape[1], outputs.shape[2]):
+        return first_largest(outputs)
     # `max` is the fastest exact reduction on a CPU, and passes on what is not a number.
     best, label = outputs.detach().max(dim=-1)
     return label.masked_fill(best.isnan(), 0)
@@ -44,6 +47,8 @@ def count_votes(labels: Tensor, num_classes: int) -> Tensor:
         tensor([[2, 0, 0],
                 [0, 1, 1]])
     """
+    if labels.dtype == torch.uint8:
+        return count_bytes(labels, num_classes)
     # 32 bits hold any number of members, and take half of the memory.
     counts = torch.zeros((labels.shape[1], num_classes), dtype=torch.int32, device=labels.device)
     ones = torch.ones((), dtype=torch.int32, device=labels.device).expand(labels.T.shape)
