@@ -27,7 +27,7 @@ def on_host(tensor: Tensor, rows: int, classes: int) -> bool:
         >>> on_host(torch.zeros(50, 1000, 10), 50_000, 10), on_host(torch.zeros(5, 1, 10), 5, 10)
         (True, False)
     """
-    followed = torch.jit.is_tracing() or torch.compiler.is_compiling()
+    followed = torch._C._is_tracing() or torch.compiler.is_compiling()
     plain = type(tensor) is Tensor and tensor.device.type == "cpu" and not followed
     known = tensor.dtype in (torch.float32, torch.float64, torch.int64)
     return plain and known and rows >= _FEWEST_ROWS and classes <= _MOST_CLASSES
