@@ -101,9 +101,14 @@ class Interception:
         """
         functools.update_wrapper(vars(owner)[step], _any_step)
 
+    def log(self, name: str, value: Any, **options: Any) -> None:
+        """Log a guarded value, past the trap."""
+        with self.opened():
+            self._log(name, value, **options)
+
     @contextlib.contextmanager
     def opened(self, heard: Callable[[str, bool], None] | None = None) -> Iterator[None]:
-        """Let everything be logged, while public data is evaluated.
+        """Let everything be logged: guarded values, or while public data is evaluated.
 
         ``heard`` is told each key of the module's, and whether its loader's number is added.
         """

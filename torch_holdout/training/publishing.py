@@ -9,15 +9,45 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
 from torch_holdout.holdout.protocol import Door
 from torch_holdout.holdout.results import Answer
 from torch_holdout.holdout.runs import as_run_name
 from torch_holdout.training.requirements import BUDGET_IN_BAR
 from torch_holdout.training.sealed_checks import EVALUATIONS_IN_BAR
 from torch_holdout.training.session import GuardSession
-from torch_holdout.training.shown_numbers import show_numbers
 
 _log = logging.getLogger("torch_holdout")
+
+
+class Published(Metric):
+    """A number that every rank has already; Lightning takes it as it is.
+
+    A tensor would be made a float, so that a budget of 19 reads 19.00, and under DDP Lightning
+    would advise to average it over ranks. A metric's own value is left alone.
+
+    Example:
+        >>> Published(19).compute(), Published(0.25).compute()
+        (tensor(19), tensor(0.2500, dtype=torch.float64))
+    """
+
+    full_state_update = False
+
+    def __init__(self, value: float) -> None:
+        super().__init__(sync_on_compute=False)
+        whole = isinstance(value, int)  # flags are 0 and 1
+        self._value = torch.tensor(value, dtype=torch.int64 if whole else torch.float64)
+        self.update()
+
+    def update(self, *_: Any) -> None:
+        """Count as updated; there is nothing to add."""
+
+    def compute(self) -> Tensor:
+        """Return the number."""
+        return self._value
 
 
 def publish(
@@ -37,18 +67,16 @@ def publish(
     if session.has_several_guards:
         prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
     left = budget_left(answers)
-    numbers: dict[str, float] = {}
-    for name, answer in answers.items():
-        numbers[name] = last.get(name, math.nan)
-        numbers[f"{prefix}/{name}/is_release"] = answer.is_release
-        numbers[f"{prefix}/{name}/is_stale"] = answer.kind == "exhausted"
-    numbers[f"{prefix}/budget_left"] = left
-    numbers[f"{prefix}/releases"] = holdout.budget - left
-    numbers[f"{prefix}/exhausted"] = left == 0
     if prog_bar:
         # First and short: bars cut what does not fit in a line. Elsewhere it is not a second key.
         trainer.progress_bar_metrics[short] = left
-    show_numbers(trainer, numbers, in_bar=answers if prog_bar else ())
+    for name, answer in answers.items():
+        send(session, name, last.get(name, math.nan), bar=prog_bar)
+        send(session, f"{prefix}/{name}/is_release", answer.is_release)
+        send(session, f"{prefix}/{name}/is_stale", answer.kind == "exhausted")
+    send(session, f"{prefix}/budget_left", left)
+    send(session, f"{prefix}/releases", holdout.budget - left)
+    send(session, f"{prefix}/exhausted", left == 0)
 
 
 def publish_sealed(
@@ -63,8 +91,8 @@ def publish_sealed(
         prefix, short = f"holdout/{holdout.name}", f"{short}/{holdout.name}"
     if bar:
         trainer.progress_bar_metrics[short] = counts.evaluations
-    numbers = {f"{prefix}/{name}": value for name, value in counts._asdict().items()}
-    show_numbers(trainer, numbers, in_bar=())
+    for name, value in counts._asdict().items():
+        send(session, f"{prefix}/{name}", value)
 
 
 class SealedCounts(NamedTuple):
@@ -74,6 +102,19 @@ class SealedCounts(NamedTuple):
     passes: int
     price: float
     runs_left: int
+
+
+def send(session: GuardSession, name: str, value: float, *, bar: bool = False) -> None:
+    """Log a public number at the end of the pass."""
+    session.log(
+        name,
+        Published(value),
+        prog_bar=bar,
+        on_step=False,
+        on_epoch=True,
+        batch_size=1,
+        metric_attribute=name,  # so that Lightning does not look for it in the module
+    )
 
 
 def stop_if_spent(trainer: Any, holdout: Door, answers: Mapping[str, Answer]) -> None:

@@ -55,6 +55,7 @@ class GuardSession:
         )
         self._stand_in(trainer, module, step)
         self._display = Display(trainer, [guard.holdout for guard in guards])
+        self.log = self._interception.log  # past the trap, for guarded values
         self.restore = self._interception.restore
 
     @property

@@ -73,6 +73,8 @@ class SqliteBackend(Backend):
         """Open a transaction, unless the file has a second name by now."""
         turn = turn_of(self._path)
         refuse_second_name(turn.path)
+        if turn.pin is not None:
+            turn.pin.notice_log()
         if not reads_only or log_length(turn.path):  # a reader leaves a full log as it is
             turn.keep_log()
         return opened(engine, reads_only=reads_only, turn=turn)

@@ -69,6 +69,14 @@ class Pin:
             return _identity(self._log.stat())
         return None
 
+    def notice_log(self) -> None:
+        """Notice, before a connection is opened, whether it makes a new log.
+
+        A new one may have the number of one that was removed.
+        """
+        if self.log() is None:
+            self._named = None
+
     def settle(self, connection: sqlite3.Connection, log: tuple[int, int] | None) -> None:
         """Make what was committed durable: in the log, then in the ledger; empty the log.
 
