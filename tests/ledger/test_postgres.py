@@ -73,23 +73,42 @@ def test_an_older_ledger_goes_on_with_what_later_versions_added(postgres, url, v
     assert "fingerprint" in verify(url).findings[0].problem
 
 
+QUIET_TRIGGER = """
+    CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER quiet BEFORE INSERT ON th_queries FOR EACH ROW EXECUTE FUNCTION nothing()
+"""
+
+
 @pytest.mark.parametrize(
-    ("rule", "changed"),
+    ("before", "after", "said"),
     [
-        ("INSERT TO th_queries DO INSTEAD NOTHING", 0),
-        ("UPDATE TO th_holdouts DO INSTEAD NOTHING", 0),
+        (
+            "CREATE RULE quiet AS ON INSERT TO th_queries DO INSTEAD NOTHING",
+            "DROP RULE quiet ON th_queries",
+            "cannot perform INSERT RETURNING.* Nothing was released",
+        ),
+        (
+            "CREATE RULE quiet AS ON UPDATE TO th_holdouts DO INSTEAD NOTHING",
+            "DROP RULE quiet ON th_holdouts",
+            "1 row of the ledger, but it changed 0",
+        ),
+        (
+            QUIET_TRIGGER,
+            "DROP TRIGGER quiet ON th_queries",
+            "1 row of the ledger, but it changed 0",
+        ),
     ],
 )
-def test_a_server_that_quietly_writes_nothing_is_noticed(postgres, url, rule, changed):
+def test_a_server_that_quietly_writes_nothing_is_noticed(postgres, url, before, after, said):
     ledger = Ledger(url)
     record(ledger, entry("a"))
-    postgres.edit(url, f"CREATE RULE quiet AS ON {rule}")
+    postgres.edit(url, before)
     with (
-        pytest.raises(LedgerError, match=rf"1 row of the ledger, but it changed {changed}"),
+        pytest.raises(LedgerError, match=said),
         ledger.account(ledger.accounts()["val"]) as account,
     ):
         account.record(entry("b"), None)
-    postgres.edit(url, f"DROP RULE quiet ON {rule.split()[2]}")
+    postgres.edit(url, after)
     assert verify(url).findings == []
     assert summary(url).queries == 1
 
