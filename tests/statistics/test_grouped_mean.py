@@ -190,6 +190,11 @@ class TestPasses:
         ):
             self.refused(account(), (some(), ids), match="not registered")
 
+    @pytest.mark.parametrize("rows", [10**8 + 1, 10**18, 10**30])
+    def test_more_ids_than_can_be_listed_are_refused_at_once(self, rows):
+        with pytest.raises(InvalidArgumentError, match="at most 100,000,000 labels"):
+            th.GroupedMean(0.0, 1.0, groups=range(rows))
+
     def test_too_few_rows_and_too_many_are_refused(self):
         self.refused(account(), (some()[:9],), match="all 10 examples")
         self.refused(account(), (some(),), (some(),), match="values for each example")

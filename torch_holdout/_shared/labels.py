@@ -12,6 +12,7 @@ from torch_holdout._shared.text import counted
 from torch_holdout.errors import InvalidArgumentError
 
 Labels = NDArray[np.int64]  # for each example the number of its group
+_MOST = 10**8  # labels that are listed in memory
 
 
 def numbered_labels(
@@ -26,6 +27,10 @@ def numbered_labels(
         >>> numbers.tolist(), known
         ([0, 1, 0], {'b': 0, 'a': 1})
     """
+    if size is None and _has_more(groups, _MOST):
+        raise InvalidArgumentError(
+            f"Expected at most {_MOST:,} labels in `groups`, one for each example, but got more."
+        )
     labels = listed_labels(groups, None if size is None else size + 1)
     if labels is None:
         raise InvalidArgumentError(
@@ -50,6 +55,15 @@ def numbered_labels(
             "or NaN) or hold several values. Give an example without a group a label of its own."
         )
     return np.array(numbered, dtype=np.int64), numbers
+
+
+def _has_more(groups: Any, most: int) -> bool:
+    try:
+        return len(groups) > most
+    except OverflowError:  # a range
+        return True
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def listed_labels(labels: Any, most: int | None = None) -> list[Any] | None:
