@@ -18,6 +18,7 @@ TITLES = {
     "status": "Long accounts",
     "report": "The report",
     "weights": "Fingerprint of the weights",
+    "large": "Large holdouts and models",
     "service": "A board",
     "noise": "Noise",
     "accounting": "Privacy accounting",
@@ -57,6 +58,9 @@ thinned, so a page grows slowly; the CSV has a line with a certified interval fo
     "weights": """What the guard takes twice in an evaluation, against blake2b over the same bytes.
 blake2b reads the weights alone; names, shapes, classes and settings are in our time, and they are
 what is slow about many small tensors.""",
+    "large": """Memory that a pass of ten million examples takes after its first tenth: a mean adds
+up, blocks keep the rows once. A sealed run copies the weights in every evaluation, into the spare
+of two buffers; a clone takes new memory each time.""",
     "service": """Submissions to a board on the loopback, against what a host would write instead: a
 FastAPI app that keeps the file, computes the accuracy and appends a durable line to a log under a
 file lock. It has no quota, no ledger and no certificate, and answers everything; that is why it is

@@ -68,6 +68,8 @@ REQUIRED = {
     "weights, 100 million": Needed("weights", "100 million weights, 2 threads, .*", "blake2b"),
     "weights, small tensors": Needed("weights", "452 tensors, .*", "blake2b"),
     "weights, busy cores": Needed("weights", ".*, busy cores", "blake2b"),
+    "memory of a stream": Needed("large", ".* examples streamed, a mean"),
+    "weights that are kept": Needed("large", ".* million weights, .*", "one clone"),
     "accounting time": Needed("accounting", peer="dp-accounting", unit="s"),
     "accounting tightness": Needed("accounting", unit="epsilon"),
     "certificate tightness": Needed("certificates", peer="best published: .*"),

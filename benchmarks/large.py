@@ -2,8 +2,6 @@
 
 One thread. Memory is that of the process after ten million examples, less what it was after one
 million. A sealed run copies the weights in every evaluation; so would one who keeps the best.
-
-By hand: ``python benchmarks/_large.py``. It joins the others with their next whole run.
 """
 
 import resource
