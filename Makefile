@@ -37,7 +37,8 @@ lint: install
 LONG := training tuning prediction hugging_face demo experiments docs fuzz statistical audit bounds/test_published_tables.py \
 	holdout/test_door_hypothesis.py holdout/test_multiplicative_weights.py mechanisms/test_private_patience.py test_cli.py test_cli_close.py test_cli_misuse.py test_examples.py \
 	test_benchmarks.py test_configs.py test_hydra.py test_packaging.py test_readme.py report/test_browser.py report/test_command.py \
-	ledger/test_boards.py ledger/test_run_replay.py service/client service/test_page_browser.py service/test_api_schema.py \
+	ledger/test_boards.py ledger/test_cuts.py ledger/test_run_replay.py ledger/test_same_data.py holdout/test_sealed_leaks.py \
+	accounting/test_sampled_gaussian.py service/test_board.py service/client service/test_page_browser.py service/test_api_schema.py \
 	service/test_upload_fuzzing.py
 check: lint
 	$(PYTEST) tests $(addprefix --ignore=tests/,$(LONG)) -m "not slow and not integration and not statistical"
