@@ -1,7 +1,5 @@
 """The ``torch-holdout`` command."""
 
-import io
-import os
 import sys
 from dataclasses import asdict
 from enum import Enum
@@ -13,7 +11,13 @@ import typer
 import torch_holdout
 from torch_holdout._shared.files import ledger_url, ledgers_here, writable
 from torch_holdout._shared.first_steps import EXIT_CODES, FIRST_STEPS
-from torch_holdout._shared.terminal import is_yes, plainly, print_json, require_confirmation
+from torch_holdout._shared.terminal import (
+    is_yes,
+    plainly,
+    prepare_output,
+    print_json,
+    require_confirmation,
+)
 from torch_holdout._shared.text import counted
 from torch_holdout.errors import HoldoutError
 from torch_holdout.service import commands
@@ -383,12 +387,7 @@ commands.add_to(app)
 
 def main() -> None:
     """Run the command line."""
-    # A stream that the caller closed is None, which not everything that prints expects.
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  until the end
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names that a terminal cannot show are escaped
-            stream.reconfigure(errors="backslashreplace")
+    prepare_output()
     try:
         app()
     except KeyboardInterrupt:

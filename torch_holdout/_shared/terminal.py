@@ -1,15 +1,30 @@
 """Output, questions and errors of the command line."""
 
 import contextlib
+import io
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 from torch_holdout.errors import HoldoutError, HoldoutWarning
+
+
+def prepare_output() -> None:
+    """Make both streams take whatever is printed."""
+    # A stream that the caller closed is None, which not everything that prints expects.
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that a terminal cannot show are escaped
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")
 
 
 @contextlib.contextmanager

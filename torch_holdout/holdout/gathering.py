@@ -21,6 +21,7 @@ from torch_holdout.holdout.registration import Registration
 from torch_holdout.ledger.registration import StoredStatistic
 from torch_holdout.ledger.run_events import Sums, part_names
 from torch_holdout.statistics import SealedSums
+from torch_holdout.statistics.base import OrderedStatistic
 from torch_holdout.statistics.group_sums import GroupSums
 
 _NO_SQUARES = -1  # on the wire, where the squares are not kept
@@ -214,7 +215,7 @@ class Gathered:
         given = asked.guesses.get(name)
         if guess is None and given is not None and not isinstance(given, SealedSums):
             guess = Fraction(min(max(statistic.to_normalised(float(given)), 0.0), 1.0))
-        if name in self.columns:
+        if isinstance(statistic, OrderedStatistic):
             holdout, training = self.columns[name]
             total = statistic.total(holdout, levels)
             if training:

@@ -25,13 +25,9 @@ _SMALLEST_WIDTH = 1e-300
 
 
 class Statistic(ABC):
-    """A bounded value per unit, averaged over the units.
+    """A bounded value per unit, averaged over the units."""
 
-    One that ``needs_order`` gets all rows at once after the pass, in the dataset's order; ``total``
-    turns them into the sum of levels.
-    """
-
-    needs_order: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False  # whether rows must come in the dataset's order
     cuts_blocks: ClassVar[bool] = True  # whether the order is needed to cut blocks
     parts: ClassVar[tuple[str, ...]] = ()  # the sums it is made of, where these are several
     low: float
@@ -71,10 +67,6 @@ class Statistic(ABC):
         if size is not None and world > 1:
             sums.limit = share_of(size, rank, world)
         return sums
-
-    def total(self, columns: tuple[Tensor | list[Any], ...], resolution: int) -> int:
-        """Return the sum of levels of all rows, if the statistic ``needs_order``. Raw."""
-        raise NotImplementedError
 
     def settled(self, total: int, size: int, resolution: int) -> int:
         """Return the sum of levels over the units from that over ``size`` examples. Raw."""
@@ -120,6 +112,16 @@ class Statistic(ABC):
         unit = numbers.nan_to_num(worse, worse, worse).clamp_(self.low, self.high)
         unit.sub_(self.low).div_(self.high - self.low)
         return unit.mul_(resolution).round_().to(torch.int64)
+
+
+class OrderedStatistic(Statistic):
+    """A statistic of all rows at once, which come after the pass in the dataset's order."""
+
+    needs_order: ClassVar[bool] = True
+
+    @abstractmethod
+    def total(self, columns: tuple[Tensor | list[Any], ...], resolution: int) -> int:
+        """Return the sum of levels of all rows. Raw."""
 
 
 def own_numbers(values: Tensor) -> Tensor:

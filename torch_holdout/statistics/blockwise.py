@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch_holdout._shared.checks import (
     require_whole,
 )
 from torch_holdout.errors import HoldoutWarning, InvalidArgumentError
-from torch_holdout.statistics.base import Mode, Statistic
+from torch_holdout.statistics.base import Mode, OrderedStatistic
 from torch_holdout.statistics.fresh_metrics import FreshMetrics
 from torch_holdout.statistics.grouping import Grouping
 from torch_holdout.statistics.made_up import (
@@ -36,7 +36,7 @@ _MOST_REPEATS = 3  # of a block whose warnings another thread's filters hid
 
 @final
 @dataclass(frozen=True)
-class Blockwise(Statistic):
+class Blockwise(OrderedStatistic):
     r"""The mean of a metric over blocks of the holdout: AUROC, F1, ... behind the same door.
 
     The rows are kept on the device until the pass is over and cut into ``blocks`` by their number
@@ -83,8 +83,6 @@ class Blockwise(Statistic):
         >>> Blockwise(recall, blocks=50, low=0.0, high=1.0).units(size=10_000)
         50
     """
-
-    needs_order: ClassVar[bool] = True
 
     low: float
     high: float

@@ -9,7 +9,7 @@ import copy
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -250,7 +250,8 @@ class Look:
         self._writes.append(Write(target, calling_place(), of_model))
         if type(target) in _PLAIN:
             target.__class__ = Marked
-            target._look, target._of_model = self, of_model  # type: ignore[attr-defined]
+            followed = cast(Marked, target)
+            followed._look, followed._of_model = self, of_model
 
     def end(self) -> list[DataUse]:
         """Return what was read, written and kept. Nothing may hold the batch or the result now."""
