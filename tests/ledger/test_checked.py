@@ -164,11 +164,6 @@ def empty_log(connection):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "holdout.db"
-
-
-@pytest.fixture
 def url(path):
     address = f"sqlite:///{path}"
     filled(address)

@@ -23,16 +23,6 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "holdout.db"
-
-
-@pytest.fixture
-def ledger(path):
-    return Ledger(f"sqlite:///{path}")
-
-
-@pytest.fixture
 def account(ledger):
     registration = REGISTRATION | {"budget": 1000}
     return ledger.register("val", registration, budget=1000, private=True, fingerprint=None)

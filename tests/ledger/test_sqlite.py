@@ -22,11 +22,6 @@ class TestSqliteLedger(LedgerContract):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "holdout.db"
-
-
-@pytest.fixture
 def ledger(path):
     ledger = Ledger(f"sqlite:///{path}")
     record(ledger, entry("a", "guess", opened=True), 4711)

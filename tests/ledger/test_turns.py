@@ -9,20 +9,10 @@ import sys
 
 import pytest
 from torch_holdout.errors import LedgerError
-from torch_holdout.ledger import Ledger, verify
+from torch_holdout.ledger import verify
 from torch_holdout.ledger.sqlite import file_locks
 
 from support.contracts.ledger_contract import REGISTRATION, entry
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "holdout.db"
-
-
-@pytest.fixture
-def ledger(path):
-    return Ledger(f"sqlite:///{path}")
 
 
 @pytest.fixture
